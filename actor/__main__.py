@@ -34,7 +34,7 @@ from replay_server import (
 )
 from replay_server.requests.remote import rows_ahead
 from replay_server.training import options
-from replay_server.training.contact import Stop, Stopped, connect, lost_contact, told, writer_of
+from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact, writer_of
 from replay_server.training.envs import (
     EnvError,
     action_count,
@@ -71,10 +71,10 @@ class Program:
         self.client: Client | None = None
         self.actor: Actor | None = None
         self.incarnation = 0  # of the server, when it was met last
-        self.patient: WaitingWriter | None = None  # the actor's writer
+        self.waiting_writer: WaitingWriter | None = None  # the actor's writer
         self.stored = self.in_doubt = 0  # rows that it acknowledged, and that it had not yet
         self.version = self.refused = 0
-        self.told = ""  # why weights were refused last
+        self.refusal = ""  # why weights were refused last
         self.pull_at = self.flush_at = 0
         self.log_at = time.monotonic()
         self.logged_steps = 0
@@ -100,7 +100,7 @@ class Program:
             unacknowledged_max=self.unacknowledged_max,
         )
         writer = WaitingWriter(writer, self.args.patience, lambda: self.stop.asked, self.say)
-        self.patient = writer
+        self.waiting_writer = writer
         if self.ledger:
             writer = self.ledger.watch(writer, spec)
         if self.actor is None:
@@ -129,20 +129,20 @@ class Program:
             if self.run.life:
                 self.say(f"start {self.run.life + 1} of this run: from step {self.run.last_step}")
         else:
-            self.tell_back()
+            self.report_return()
             self.actor.restart(writer)
         self.incarnation = self.client.incarnation
         self.version = 0
         # one that has played with a learner's weights goes on with them until there are newer ones
         self.pull(wait_s=WEIGHTS_WAIT_S if self.actor.learner_step < 0 else 0.0)
 
-    def tell_back(self) -> None:
+    def report_return(self) -> None:
         """After a gap: whether the server is the same, and what became of this actor's rows."""
-        told = f"the server answers again, and holds the {self.stored} rows it acknowledged"
+        sentence = f"the server answers again, and holds the {self.stored} rows it acknowledged"
         if self.client.incarnation != self.incarnation:
-            told = f"the server is back, and empty: {self.stored} rows it acknowledged are gone"
+            sentence = f"the server is back, and empty: {self.stored} rows it acknowledged are gone"
             self.stored = 0
-        self.say(f"{told}; {self.in_doubt} more were on their way and are not sent again")
+        self.say(f"{sentence}; {self.in_doubt} more were on their way and are not sent again")
         self.in_doubt = 0
 
     def pull(self, wait_s: float = 0.0) -> None:
@@ -171,15 +171,15 @@ class Program:
             self.actor.load(weights)
         except WeightsError as error:
             self.refused += 1
-            if str(error) != self.told:
-                self.told = str(error)
+            if str(error) != self.refusal:
+                self.refusal = str(error)
                 self.say(
-                    f"weights {self.version} do not fit and are left out, and it plays on with "
+                    f"weights {self.version} do not fit and are left out; the actor plays on with "
                     f"those it has: {error}; give the learner this actor's --env and networks"
                 )
 
     def newest(self) -> int:
-        """The newest version that any answer told of; costs no request."""
+        """The newest version that any answer named; costs no request."""
         return max(self.client.weights_version, self.actor.writer.weights_version)
 
     def say(self, sentence: str) -> None:
@@ -260,19 +260,21 @@ class Program:
                 if not lost_contact(lost):
                     raise
                 self.count_lost()
-                self.tell_lost(lost)
+                self.report_lost(lost)
                 self.close_client()
 
-    def tell_lost(self, lost: ReplayError) -> None:
+    def report_lost(self, lost: ReplayError) -> None:
         """That it tries again; where it was asked to stop, what nobody will acknowledge."""
         if not self.stop.asked:
-            self.say(f"{told(lost)}; trying again for up to {self.args.patience:g} s")
+            self.say(f"{describe(lost)}; trying again for up to {self.args.patience:g} s")
             return
-        held = self.patient is not None and self.patient.held
+        held = self.waiting_writer is not None and self.waiting_writer.held
         what = "let in by the limiter" if held else "acknowledged"
         waiting = f"; {self.in_doubt} rows were not {what}" if self.in_doubt else ""
         ended = isinstance(lost, (ClosedError, ServerRestarted))
-        self.say(f"stopped{waiting}" + ("; the server stopped too" if ended else f": {told(lost)}"))
+        self.say(
+            f"stopped{waiting}" + ("; the server stopped too" if ended else f": {describe(lost)}")
+        )
 
     def count_lost(self) -> None:
         """What the session that is given up had stored, and had not."""
@@ -283,8 +285,8 @@ class Program:
                 self.in_doubt = state.unacknowledged
 
     def close_client(self) -> None:
-        """Gives the session up without asking the server for anything it may not answer. What is
-        dropped with it was told."""
+        """Gives the session up without asking the server for anything it may not answer. The loss
+        was reported before, so its warning is silenced."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RowsDropped)
             for part in (self.actor.writer if self.actor else None, self.client):
@@ -325,7 +327,7 @@ def main(argv: list[str] | None = None) -> int:
                 free = first_free(args.run, "actor")
                 actors = max(settings.actors, free + 1)
                 advice = f"; a further actor is --actors {actors} --number {free}"
-                advice += "; all of them are told the same --actors"
+                advice += "; give the same --actors to all of them"
             print(f"actor {args.number}: {error}{advice}", file=sys.stderr)
             return 2
         try:
@@ -337,7 +339,7 @@ def main(argv: list[str] | None = None) -> int:
             program.progress.close()
             sentence = str(error)
             if isinstance(error, LimiterBlocked):
-                sentence = told(error)
+                sentence = describe(error)
                 sentence += "; is the learner running? To wait longer, give --patience"
             print(f"actor {args.number}: {sentence}", file=sys.stderr)
             return 2

@@ -5,8 +5,8 @@
                      min_size + sampled / ratio; at most the limiter's own buffer, or what the
                      message that reaches min_size may pass it by, and the above
 
-Behind either bound an actor plays with a policy that is older than anybody asked for, and nothing
-else would show it. So a run that passes one ends with a sentence.
+Beyond either bound an actor plays with a policy that is older than anybody asked for, and nothing
+else would show it. So a run that passes a bound ends with an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the server acknowledged, as the actor wrote it down, held against what the server has.
+"""Compares the rows that the server acknowledged to an actor with the rows that it has.
 
 The actor's half keeps the hash of every row it pushed until the server acknowledges it under a key,
 then appends "key hash" to a file. The reader's half, `python -m actor.ledger FILE --server URL`,

@@ -1,8 +1,8 @@
-"""A writer that waits where another gives up, and says so once.
+"""A writer that waits where others raise, and says so once.
 
-The table's limiter holds an actor back while no learner samples: that may last minutes, and a new
-session would not help. A call that times out has taken nothing, so waiting is calling again. A
-server that acknowledges nothing is told of after QUIET_S and given up after SILENCE_S, whether the
+The table's limiter holds an actor back while no learner samples. That may last minutes, and a new
+session would not help. A call that times out has taken nothing, so to wait is to call again. A
+server that acknowledges nothing is reported after QUIET_S and given up after SILENCE_S, whether the
 writer still takes rows or not, so that the caller can connect anew. Waits are cut into slices,
 between which a signal is noticed.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from actor.bounds import Ahead
 from replay_server import LimiterBlocked, Ready, Timeout
-from replay_server.training.contact import told
+from replay_server.training.contact import describe
 from replay_server.writer import Writer
 from replay_server.writing.autoreset import Rows
 from replay_server.writing.writers import WriterState
@@ -26,19 +26,19 @@ SILENCE_S = 5.0
 
 
 class WaitingWriter:
-    """What an actor needs of a writer. `stopped` ends every wait, `say` gets one sentence each.
+    """A writer for an actor. `stopped` ends each wait; `say` gets one sentence for each wait.
 
-    held: whether the limiter held the newest call back, which has not been taken since.
+    held: whether the limiter holds the newest call back, so that it is not taken yet.
     """
 
     def __init__(
         self,
         writer: Writer,
-        patience_s: float,
+        wait_max_s: float,
         stopped: Callable[[], bool],
         say: Callable[[str], None],
     ) -> None:
-        self.writer, self.patience_s, self.stopped, self.say = writer, patience_s, stopped, say
+        self.writer, self.wait_max_s, self.stopped, self.say = writer, wait_max_s, stopped, say
         self.streams = writer.streams
         writer.timeout = SLICE_S
         self.heard, self.heard_at, self.said_quiet = (0, 0, False), time.monotonic(), False
@@ -89,11 +89,11 @@ class WaitingWriter:
             self.heard, self.heard_at, self.said_quiet = heard, now, False
             return
         silence = now - self.heard_at
-        told = f"{state.unacknowledged} rows are not acknowledged, none for {silence:.1f} s"
+        sentence = f"{state.unacknowledged} rows are not acknowledged, none for {silence:.1f} s"
         if silence >= SILENCE_S:
-            raise Timeout(f"{told}: is the server running?")
+            raise Timeout(f"{sentence}: is the server running?")
         if silence >= QUIET_S and not self.said_quiet:
-            self.say(f"the server is silent: {told}")
+            self.say(f"the server is silent: {sentence}")
             self.said_quiet = True
 
     def _repeat(self, call: Callable[[], Any]) -> Any:
@@ -110,10 +110,10 @@ class WaitingWriter:
                 return result
             except LimiterBlocked as blocked:
                 heard, self.held = time.monotonic(), True
-                if heard - begin >= self.patience_s or self.stopped():
+                if heard - begin >= self.wait_max_s or self.stopped():
                     raise
                 if not said:
-                    self.say(f"waiting: {told(blocked)}")
+                    self.say(f"waiting: {describe(blocked)}")
                     said = True
             except Timeout:
                 if time.monotonic() - heard >= SILENCE_S or self.stopped():

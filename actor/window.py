@@ -1,10 +1,10 @@
 """Initial priorities: the last n + 1 rows of each environment, and the |TD| of what becomes ready.
 
-An item at step t is ready once row t+n of its stream is stored, or its episode has ended; which are
-is the writer's to say (`Ready`). The actor knows Q of every row it acted on, so the priority costs
-no extra pass of the network: Q(o_t) and Q(o_{t+n}) are both at hand when row t+n is pushed. Only a
-final observation, which is never acted on, is passed once more. When new weights arrive, `refresh`
-passes the few rows that are held again, so that a priority is always by the present net.
+An item at step t is ready once row t+n of its stream is stored, or its episode has ended: `Ready`
+names these. The actor knows Q of every row it acted on. When row t+n is pushed, Q(o_t) and
+Q(o_{t+n}) are both known, and the priority needs no extra pass of the network. Only a final
+observation, which is never acted on, is passed once more. When new weights arrive, `refresh` passes
+the few rows in the window again, so that each priority is that of the present net.
 
 The priority is |G + gamma^m max Q(o_{t+m}) - Q(o_t, a_t)|: the learner's |TD| with the actor's net
 in both roles of double Q.

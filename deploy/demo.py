@@ -181,7 +181,7 @@ class Demo:
             "steps_ahead_most": _most(actor, "replay/steps_ahead"),
             "learner_steps": learner_steps,
             "batch": self.settings.batch,
-            "transport": self.network.told or self.args.transport,
+            "transport": self.network.summary_name or self.args.transport,
             "checkpoint": solved.get("checkpoint"),
             "commit": commit(),
             "settings": dataclasses.asdict(self.settings),
@@ -227,16 +227,16 @@ def over_network(args: options.Demo, settings: Preset, folder: Path) -> dict[str
 
 
 def tables_of(
-    given: Mapping[str, Any], told: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]
+    given: Mapping[str, Any], in_file: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """What only actor and learner have, and what the file says to them alone.
+    """The options that only actor or learner has, and what the file says to one of them alone.
 
-    given: the demo's command line, which wins; told: what the file says to each program; values:
-    what stands in RUN/config.toml for all.
+    given: the demo's command line, which wins. in_file: what the file says to each program. values:
+    what RUN/config.toml holds for all programs.
     """
     tables = {}
     for name, cls in (("actor", options.Actor), ("learner", options.Train)):
-        said = told.get(name, {})
+        said = in_file.get(name, {})
         fields = {field.name for field in dataclasses.fields(cls)}
         own = runfile.saved(cls(**{key: said[key] for key in said if key in fields}))
         tables[name] = {key: own[key] for key in own if key not in {*values, "run", "server"}}
@@ -250,9 +250,9 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     parser = options.parser_of(options.Demo, COMMAND, __doc__.splitlines()[0])
     given = vars(parser.parse_args(argv))
     config = given.pop("config")
-    told = options.told(parser, config)
+    in_file = options.values_in(parser, config)
     args, settings = options.checked(
-        options.Demo, parser, {**told.get("demo", {}), **given}, check_playable
+        options.Demo, parser, {**in_file.get("demo", {}), **given}, check_playable
     )
     settings = changed(settings, actors=1)  # as many as are started here: the ladder is theirs
     if args.solve_at is None:
@@ -273,7 +273,7 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
         parser.error("--metrics is for a server of its own; say --transport udp, zmq or dpdk")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     try:
-        return args, settings, tables_of(given, told, values)
+        return args, settings, tables_of(given, in_file, values)
     except ValueError as wrong:
         parser.error(str(wrong))
 

@@ -1,4 +1,4 @@
-"""What a demo's programs meet over: where its server serves, and how each program reaches it.
+"""The networks of a demo: where its server serves, and how each program reaches it.
 
 udp, zmq     this machine's loopback
 dpdk         a pair of network namespaces with a cable between them (veth), every program on a DPDK
@@ -23,9 +23,9 @@ FIRST = 11  # of the clients' addresses
 
 
 class Network:
-    """This machine's loopback; what others do otherwise."""
+    """This machine's loopback, and the base of the other networks."""
 
-    told = ""  # in the summary; "": as it is named
+    summary_name = ""  # in the run's summary; "": the name of the transport
 
     def __init__(self, transport: str) -> None:
         self.url = SERVED.get(transport, "")
@@ -39,22 +39,22 @@ class Network:
         return list(command)
 
     def address(self, served_at: str) -> str:
-        """Where the next client finds the server, which says it serves there."""
+        """The URL for the next client, of a server that says it serves at `served_at`."""
         return served_at
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """The calling thread, where what the server says of itself is an address."""
+        """A context in which the calling thread can reach the server at the address it gives."""
         yield
 
     def close(self) -> None:
-        """Leaves nothing behind; after the programs."""
+        """Removes everything that was made for it; call it after the programs have ended."""
 
 
 class Memory(Network):
     """memif: a socket in a folder of its own, since a socket's path is short."""
 
-    told = "dpdk (memif)"
+    summary_name = "dpdk (memif)"
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="demo-")
@@ -67,7 +67,7 @@ class Memory(Network):
 class Cable(Network):
     """A veth pair. Programs on one interface have an address each."""
 
-    told = "dpdk (af_packet over veth)"
+    summary_name = "dpdk (af_packet over veth)"
 
     def __init__(self) -> None:
         if why := namespaces.missing():

@@ -24,11 +24,11 @@
 # on such an interface, as a server over af_packet has, or has the card itself open: a virtual
 # machine, a server. So it is when somebody made the interface promiscuous, beside the switch of `ip
 # link`: a packet capture, or a container's macvlan, which stands in another network namespace,
-# where nothing else tells of it here. On a card that filters MAC addresses not even that does, nor
+# where nothing else shows it here. On a card that filters MAC addresses not even that does, nor
 # of an ipvlan or a VLAN there: look for those yourself; and busybox's `ip` says nothing of it. So it
 # is when tc has a clsact or ingress qdisc there, where `tc` is, or when it has an XDP program; what
 # nftables sends on at a device, and programs of tcx, are not seen. Where
-# `ip` is missing or fails, an interface that is up counts as in use: nothing else tells it all.
+# `ip` is missing or fails, an interface that is up counts as in use: nothing else shows it all.
 # --force takes it all the same, and says what that cuts. What is no network card is never taken; a
 # Mellanox card is left where it is, since it works for DPDK under its kernel driver.
 #
@@ -220,20 +220,20 @@ heard_on() {
     done < "$root/proc/net/packet" | sort -u
 }
 
-# programmed INTERFACE: a line where it has an XDP program, which `ip` alone tells. In these two
+# programmed INTERFACE: a line where it has an XDP program, which `ip` alone shows. In these two
 # places, since names and aliases may have the word too.
 programmed() {
-    told=$("$(ask_ip)" link show dev "$1" 2>/dev/null | sed -n \
+    printed=$("$(ask_ip)" link show dev "$1" 2>/dev/null | sed -n \
         -e '/^[0-9]*: [^ ]* <[^>]*> mtu [0-9]* xdp[/:a-z0-9]* qdisc /p' -e '/^ *prog\/xdp /p')
-    [ -z "$told" ] || say "an XDP program is on $1: a server over AF_XDP's, or a firewall"
+    [ -z "$printed" ] || say "an XDP program is on $1: a server over AF_XDP's, or a firewall"
 }
 
-# promiscuous INTERFACE: a line where somebody made it so, which `ip` alone tells. Its own switch,
+# promiscuous INTERFACE: a line where somebody made it so, which `ip` alone shows. Its own switch,
 # PROMISC among the flags, counts as one.
 promiscuous() {
-    told=$("$(ask_ip)" -d link show dev "$1" 2>/dev/null)
-    count=$(printf '%s\n' "$told" | sed -n 's/.* promiscuity \([0-9]*\).*/\1/p' | head -n 1)
-    switched=$(printf '%s\n' "$told" | sed -n '1s/^[0-9]*: [^ ]* <\([^>]*\)>.*/,\1,/p')
+    printed=$("$(ask_ip)" -d link show dev "$1" 2>/dev/null)
+    count=$(printf '%s\n' "$printed" | sed -n 's/.* promiscuity \([0-9]*\).*/\1/p' | head -n 1)
+    switched=$(printf '%s\n' "$printed" | sed -n '1s/^[0-9]*: [^ ]* <\([^>]*\)>.*/,\1,/p')
     case $switched in *,PROMISC,*) count=$((${count:-0} - 1)) ;; esac
     [ "${count:-0}" -le 0 ] \
         || say "a macvlan elsewhere, or a packet capture, made $1 promiscuous"
@@ -277,10 +277,10 @@ lost_with() {
     # Without `ip` that would be all that procfs shows.
     "$(ask_ip)" -o -4 addr show dev "$1" > /dev/null 2>&1 \
         && "$(ask_ip)" -4 route show table all > /dev/null 2>&1 \
-        || say "the kernel does not tell what $1 carries: \`ip\` is missing here, or fails"
+        || say "the kernel does not say what $1 carries: \`ip\` is missing here, or fails"
     heard=$(heard_on "$1")
     [ -z "$heard" ] || say "$heard"
-    # Where that is of neither a capture nor what stands on it here, which are told by themselves.
+    # Where that is of neither a capture nor what stands on it here: those have lines of their own.
     [ -n "$heard" ] || ls -d "$root/sys/class/net/$1"/upper_* > /dev/null 2>&1 || promiscuous "$1"
     programmed "$1"
     filtered "$1"

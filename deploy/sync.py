@@ -173,7 +173,7 @@ def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
                 continue
             watch.look(turn)
             if parts.learner.step % EVALUATE_EVERY == 0:
-                solved = judge.solved(parts.learner)
+                solved = judge.verdict_on(parts.learner)
                 if solved:
                     break
         judge.close()

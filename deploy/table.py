@@ -49,7 +49,7 @@ def needed(settings: Preset) -> dict[str, int]:
 
 
 def server_toml(settings: Preset, *, url: str, seed: int) -> str:
-    """The same as a configuration file of `replay-server serve`."""
+    """The table as a configuration file of `replay-server serve`."""
     table = table_for(settings)
     lines = ["[server]", f'url = "{url}"', f"seed = {seed}"]
     lines += [f"{k} = {v}" for k, v in needed(settings).items()]

@@ -1,4 +1,4 @@
-"""Dict observations: a robot on a board is told where it is and, apart, which lamp is lit.
+"""Dict observations: a robot on a board sees where it is and, apart, which lamp is lit.
 
 Each entry of a Dict (or Tuple) space is a column of its own, of its own dtype and shape; batches
 come back as dicts with the same keys. A small double DQN learns to walk to the lit lamp.

@@ -2,7 +2,7 @@
 
 A data set of random play is made first. The steps are stored in the order they were played, each
 with its next observation, so that n-step windows end where episodes do. What is learned from it is
-the value of random play, which the data set's own returns tell too.
+the value of random play, which the data set's own returns give too.
 
 Where a data set goes on after a time-out from the same state, nobody having reset it, say
 writer.restart() after each row that ends an episode: else the next row looks like a mistake.
@@ -99,9 +99,11 @@ def main(steps=20_000, updates=1500, seed=1, shuffled=False):
             loss.backward()
             optimizer.step()
         stored = client.size("main")
-    learned, told = float(value(starts).mean().detach()), return_at_starts(data)
-    print(f"value of random play at its start: learned {learned:.1f}, by the data set {told:.1f}")
-    return {"stored": stored, "learned": learned, "told": told}
+    learned, measured = float(value(starts).mean().detach()), return_at_starts(data)
+    print(
+        f"value of random play at its start: learned {learned:.1f}, by the data set {measured:.1f}"
+    )
+    return {"stored": stored, "learned": learned, "measured": measured}
 
 
 if __name__ == "__main__":

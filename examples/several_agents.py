@@ -2,7 +2,7 @@
 
 Two agents stand on a ring of cells. Both see their own cell, the other's and who they are, and both
 get +1 when they meet. Agent 1 can move only every other step, so it pays to know who one is. An
-extra column, `agent`, tells whose step an item is; an item never mixes the steps of two agents, for
+extra column, `agent`, says whose step an item is; an item never mixes the steps of two agents, for
 a window stays within its stream.
 
     python examples/several_agents.py

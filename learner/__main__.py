@@ -41,7 +41,7 @@ from replay_server.errors import ConfigError
 from replay_server.requests.priorities import UpdateResult
 from replay_server.support.arguments import nearest, parse
 from replay_server.training import options, runfile
-from replay_server.training.contact import Stop, Stopped, connect, lost_contact, told
+from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact
 from replay_server.training.envs import EnvError, check_columns, check_playable, make_env
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
@@ -67,7 +67,7 @@ class Program:
         self.client: Client | None = None
         self.learner: Learner | None = None
         self.judge: Judge | None = None
-        self.solved: dict | None = None
+        self.verdict: dict | None = None  # once it is solved
         self.incarnation = self.items = 0  # of the server, and in its table, when last seen
         self.ages: list[float] = []
         self.updated = UpdateResult()
@@ -94,8 +94,9 @@ class Program:
                 options.keep(NAME, COMMAND, self.args, self.settings)
             self.incarnation = self.client.incarnation
         elif not self.is_another():
-            told = f"the server answers again, and has kept what it held: {table.count} items"
-            self.progress.say(f"learner: {told}")
+            self.progress.say(
+                f"learner: the server answers again, and has kept what it held: {table.count} items"
+            )
         self.publish()
 
     def is_another(self) -> bool:
@@ -228,7 +229,7 @@ class Program:
         """Solved, at the end of --updates, or asked to stop."""
         limit = self.args.updates
         enough = limit > 0 and self.learner.step >= limit
-        return self.stop.asked or self.solved is not None or enough
+        return self.stop.asked or self.verdict is not None or enough
 
     def idle(self) -> None:
         """No batch yet: keep the log alive, so that whoever watches sees the wait."""
@@ -244,7 +245,7 @@ class Program:
                 self.publish()
         if self.judge is not None and step % self.args.evaluate_every == 0:
             with self.phases("evaluate"):
-                self.solved = self.judge.solved(self.learner)
+                self.verdict = self.judge.verdict_on(self.learner)
         if now - self.saved_at >= self.args.checkpoint_seconds:
             with self.phases("checkpoint"):
                 self.save_or_leave_out(f"step-{step:09d}")
@@ -254,7 +255,7 @@ class Program:
     def save_or_leave_out(self, name: str) -> None:
         """A checkpoint as training goes on: where it cannot be written, those before it stay.
 
-        The person watching is told at the first of several, and again when one is written.
+        The first of several is reported to the person watching, and the next that is written.
         """
         try:
             self.save(name, delete=not self.left_out)
@@ -336,7 +337,7 @@ class Program:
 
     def main(self) -> None:
         """Connects and trains, again and again where the server goes and comes back."""
-        while not self.stop.asked and self.solved is None:
+        while not self.stop.asked and self.verdict is None:
             try:
                 self.connect()
                 self.train()
@@ -347,7 +348,7 @@ class Program:
                 if not lost_contact(lost):
                     raise
                 again = f"; trying again for up to {self.args.patience:g} s"
-                self.progress.say(f"learner: {told(lost)}{again * (not self.stop.asked)}")
+                self.progress.say(f"learner: {describe(lost)}{again * (not self.stop.asked)}")
                 self.close_client()
 
     def close_client(self) -> None:
@@ -355,7 +356,7 @@ class Program:
         if self.client is None:
             return
         with warnings.catch_warnings():
-            # priorities that a server which is gone has not set: the loss of contact was told
+            # priorities that a server which is gone has not set: the loss of contact was reported
             warnings.simplefilter("ignore", RuntimeWarning)
             self.client.close(timeout=0.2)
         self.client = None
@@ -375,12 +376,12 @@ class Program:
         self.progress.close()
 
     def spent(self) -> str:
-        """What the time went to; nothing where no step was made."""
+        """How the time was spent, for a person; "" where no step was made."""
         if not self.phases.all:
             return ""
         waiting = fraction(self.phases.all, "wait", STEP)
         return (
-            f"; of its time {self.phases.told()}; its steps waited for replay {waiting:.2%} of "
+            f"; of its time {self.phases.text()}; its steps waited for replay {waiting:.2%} of "
             "theirs"
         )
 
@@ -399,7 +400,7 @@ def has_learned(folder: Path, beside: Path | None = None) -> bool:
 def newest_of(folder: Path, say: Callable[[str], None] = lambda line: None) -> Path:
     """The newest whole checkpoint of a run; WeightsError says how to begin where it has none.
 
-    `say` is told of newer ones that are damaged.
+    `say` gets a line for each newer one that is damaged.
     """
     newest = checkpoint.latest(folder / "checkpoints", lambda line: say(f"learner: {line}"))
     if newest is not None:
@@ -413,7 +414,7 @@ def newest_of(folder: Path, say: Callable[[str], None] = lambda line: None) -> P
 
 
 def other_ways(folder: Path) -> str:
-    """What to do instead of beginning a run in a folder that has learned."""
+    """The advice for a run that was to begin in a folder that holds a learned one."""
     whole = checkpoint.latest(folder / "checkpoints") is not None
     return f"go on with --resume {folder}, or " * whole + "name another folder with --run"
 
@@ -429,7 +430,7 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
     resume = given.get("resume")
     if resume is not None:
         try:
-            given = gone_on_with(resume, given)
+            given = resumed_options(resume, given)
         except (ConfigError, WeightsError) as error:
             parser.error(str(error))
     args, settings = options.checked(options.Train, parser, given, check_playable)
@@ -438,10 +439,10 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
     return args, settings
 
 
-def gone_on_with(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of the run at `resume`, and what is `given` anew by flags or by a file.
+def resumed_options(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of the run at `resume`, replaced by those `given` anew by flags or by a file.
 
-    ConfigError or WeightsError, of one sentence, where there is no going on with them.
+    ConfigError or WeightsError, of one sentence, where the run cannot go on with them.
     """
     try:
         before = runfile.load(resume / f"config-{NAME}.toml", options.PROGRAMS)[NAME]
@@ -455,18 +456,19 @@ def gone_on_with(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
             f"{resume} has: {other_ways(now['run'])}"
         )
     begun = before.get("preset", "")
-    now["preset"] = now.get("preset") or begun  # said empty, it is as if not said
+    now["preset"] = now.get("preset") or begun  # an empty one counts as not given
     if now["preset"] != begun:
         raise ConfigError(
-            f"--preset {now['preset']}: {resume} was begun as {begun!r}, and goes on with its "
-            "settings; leave it away and say single ones anew, or begin another run with --run "
-            "alone"
+            f"--preset {now['preset']}: {resume} was begun as {begun!r} and goes on with its "
+            "settings; leave --preset out and give single settings anew, or begin another run, "
+            "with --run alone"
         )
     was = before.get("optimizer")
     if was is not None and was != now.get("optimizer"):
         raise ConfigError(
-            f"--optimizer {now.get('optimizer')}: the checkpoints of {resume} are {was}'s and hold "
-            "nothing another optimizer goes on from; leave it away, or begin another run with --run"
+            f"--optimizer {now.get('optimizer')}: the checkpoints of {resume} are those of {was}, "
+            "and another optimizer cannot go on from them; leave --optimizer out, or begin another "
+            "run with --run"
         )
     return now
 
@@ -496,8 +498,8 @@ def train(argv: list[str]) -> int:
         finally:
             if program.lost is not None:
                 print(f"learner: no last checkpoint: {program.lost}", file=sys.stderr)
-    if program.solved is not None:
-        print(f"solved: mean return {program.solved['eval_return_mean']:.1f} over 100 episodes")
+    if program.verdict is not None:
+        print(f"solved: mean return {program.verdict['eval_return_mean']:.1f} over 100 episodes")
         return 0  # the solved checkpoint is one of these very weights
     return 0 if program.lost is None else 2
 

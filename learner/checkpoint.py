@@ -70,7 +70,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _whole(sidecar: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The same; the WeightsError says what is wrong and no more."""
+    """As `load`; the WeightsError says what is wrong, without advice."""
     try:
         document = json.loads(sidecar.read_bytes())
         tensors = sidecar.parent / Path(document["tensors"]).name
@@ -89,7 +89,7 @@ def _whole(sidecar: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def stated(document: Mapping[str, Any], name: str) -> Any:
-    """What a checkpoint's document says under that name; WeightsError where it does not."""
+    """The document's value of that name; WeightsError where it has none."""
     if name not in document:
         raise WeightsError(
             f"the checkpoint states no {name!r}: no learner of this version wrote it"
@@ -132,7 +132,7 @@ def _is_whole(sidecar: Path) -> bool:
 def latest(folder: Path, say: Callable[[str], None] = lambda line: None) -> Path | None:
     """The JSON of the whole checkpoint with the highest learner step in `folder`, or None.
 
-    `say` is told of those above it, which are damaged.
+    `say` gets a line for each one above it: those are damaged.
     """
     return _first_whole(_newest_first(folder, "*.json"), say)
 
@@ -150,7 +150,7 @@ def _step(sidecar: Path) -> int:
 
 
 def _first_whole(sidecars: list[Path], say: Callable[[str], None]) -> Path | None:
-    """The first of them that can be gone on from; `say` is told of each one before it."""
+    """The first of them to continue from; `say` gets a line for each damaged one before it."""
     damaged = []
     for sidecar in sidecars:
         try:
@@ -182,8 +182,8 @@ def origins(folder: Path) -> list[tuple[int, str | None]]:
 def of(path: Path, say: Callable[[str], None] = lambda line: None) -> Path:
     """The checkpoint that `path` means: itself, or a run folder's newest solved one, or newest.
 
-    WeightsError where a run folder has none, and for a file of another kind. `say` is told of
-    damaged ones that come before it.
+    WeightsError where a run folder has none, and for a file of another kind. `say` gets a line
+    for each damaged one that comes before it.
     """
     if not path.is_dir():
         if path.suffix not in (".json", ".safetensors"):

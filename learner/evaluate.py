@@ -73,7 +73,7 @@ class Evaluation:
     ) -> Verdict:
         """Episodes first, first + 1, ... of `purpose`, greedily, to their ends.
 
-        show: is told now and then how far it is.
+        show: gets how far it is, now and then.
         """
         count = len(self.envs)
         seeds = [seed_for(purpose, seed, first + i) for i in range(count)]

@@ -1,8 +1,9 @@
-"""When is a run solved, and how well does it play then: one judge for every way of running.
+"""When a run counts as solved, and how well it plays then: the same judge for all ways of running.
 
-Frozen weights reach the mark over 20 greedy episodes ("select"), then over 20 others ("confirm").
-Then that checkpoint plays 100 more ("evaluate") once, whatever comes out. Each candidate meets
-episodes of its own; no purpose shares a start with another or with training (`seed_for`).
+A run is solved where frozen weights reach the mark over 20 greedy episodes ("select"), then over 20
+others ("confirm"). Then that checkpoint plays 100 more ("evaluate"), once, whatever the result.
+Each candidate plays episodes of its own. No purpose shares a start with another, or with training
+(`seed_for`).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Judge:
         show: Callable[[str], None],
         candidates: int = 0,
     ) -> None:
-        """`show` is told how far the last verdict is; so is whoever reads the run's metrics.
+        """`show` and the run's metrics get how far the last verdict is.
 
         candidates: those that the run had before, whose episodes are not played again.
         """
@@ -95,8 +96,8 @@ class Judge:
         self.candidates = candidates
         self.evaluation = Evaluation(settings, spec, episodes=SELECT_EPISODES)
 
-    def solved(self, learner: Learner) -> dict[str, Any] | None:
-        """What the run's summary tells if these weights solve it, and are kept; else None."""
+    def verdict_on(self, learner: Learner) -> dict[str, Any] | None:
+        """What the run's summary says if these weights solve it, and are kept; else None."""
         first = self.candidates * SELECT_EPISODES
         self.candidates += 1
         chosen = self.evaluation.run(learner.online, "select", self.seed, first).mean
@@ -116,8 +117,8 @@ class Judge:
                 f"written ({error}): training goes on to another one; make room"
             )
             return None
-        self._tell(f"0 of {VERDICT_EPISODES} episodes ended")
-        returns = evaluate(path, VERDICT_EPISODES, self.seed, show=self._tell).returns
+        self._report(f"0 of {VERDICT_EPISODES} episodes ended")
+        returns = evaluate(path, VERDICT_EPISODES, self.seed, show=self._report).returns
         verdict = {
             "event": "solved",
             "solved_at": solved_at,
@@ -132,7 +133,7 @@ class Judge:
         self.run.event(**verdict)
         return verdict
 
-    def _tell(self, far: str) -> None:
+    def _report(self, far: str) -> None:
         self.show(f"judging what reached the mark: {far}")
         self.run.event(event="judging", far=far)
 

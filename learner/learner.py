@@ -100,7 +100,7 @@ class Learner:
             )
 
     def _named(self, error: NotFinite, batch: Any) -> str:
-        """What happened, in which batch, and what to look at."""
+        """The sentence of what is wrong, in which batch, and what to check."""
         parts = {name: torch.as_tensor(part) for name, part in batch.data.items()}
         wrong = [name for name, part in parts.items() if not torch.isfinite(part).all()]
         chosen = error.items if len(error.items) else np.arange(len(batch.ahead))

@@ -61,7 +61,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
 
 
-if TYPE_CHECKING:  # the same once more, for type checkers and editors, which run nothing
+if TYPE_CHECKING:  # the names above, for type checkers and editors, which run nothing
     from .batch import Batch as Batch
     from .batch import Keys as Keys
     from .batch import priority_from_td as priority_from_td

@@ -179,7 +179,7 @@ def parser() -> argparse.ArgumentParser:
     stats = commands.add_parser(
         "stats",
         help="print the counters of a running server, or watch it",
-        description="Asked at its own address a server tells counters and tables; at its metrics "
+        description="Asked at its own address a server reports counters and tables; at its metrics "
         "endpoint (serve --metrics) also times, waits, ages, and what each session does.",
     )
     stats.add_argument(
@@ -245,7 +245,7 @@ def serve(given: dict[str, Any]) -> int:
         for each in shards:
             server = opened.enter_context(Server(loaded.tables, options=each))
             if not servers:  # what is refused has taken nothing
-                _tell_tables(loaded.tables, shards[0].url, memory, later)
+                _print_tables(loaded.tables, shards[0].url, memory, later)
             servers.append(server)
             if server.attached:
                 changes = f"; changed: {server.changes}" if server.changes else ""
@@ -255,12 +255,12 @@ def serve(given: dict[str, Any]) -> int:
             opened.enter_context(endpoint)  # closes before the servers, which it looks at
             endpoint.show(*servers)
             print(f"metrics at {endpoint.url}", flush=True)
-        told: set[str] = set()
+        printed: set[str] = set()
         while not stop.wait(0.5) and not _lost(servers):
-            _tell_remarks(servers, told)
+            _print_remarks(servers, printed)
         lost = _lost(servers)
         for server in servers:
-            _tell_end(server)
+            _print_end(server)
     if lost:
         print(f"replay_server: {lost}", file=sys.stderr)
     return EXIT_HOST if lost else 0
@@ -271,15 +271,15 @@ def _lost(servers: Sequence[Any]) -> str:
     return next((server.lost for server in servers if server.lost), "")
 
 
-def _tell_remarks(servers: Sequence[Any], told: set[str]) -> None:
-    """What their operator should read, each once."""
+def _print_remarks(servers: Sequence[Any], printed: set[str]) -> None:
+    """The servers' remarks for whoever runs them; each once, `printed` holds those before."""
     for remark in dict.fromkeys(server.remark for server in servers):
-        if remark and remark not in told:
-            told.add(remark)
+        if remark and remark not in printed:
+            printed.add(remark)
             print(f"replay_server: {remark}", file=sys.stderr, flush=True)
 
 
-def _tell_tables(tables: Sequence[Any], url: str, memory: int, later: int) -> None:
+def _print_tables(tables: Sequence[Any], url: str, memory: int, later: int) -> None:
     """What is served, and the bytes it takes; `later` of them only as weights are published."""
     for table in tables:
         plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
@@ -294,7 +294,7 @@ def _tell_tables(tables: Sequence[Any], url: str, memory: int, later: int) -> No
     )
 
 
-def _tell_end(server: Any) -> None:
+def _print_end(server: Any) -> None:
     """What it did, in its last moment."""
     counters = server.counters()
     print(
@@ -353,8 +353,8 @@ def stats(args: dict[str, Any]) -> int:
     if args["watch"]:
         return watch(source, args["interval"])
     look = source.look()
-    told = lines(look.counters, look.facts) or ["nothing has happened: every counter is 0"]
-    print("\n".join(told), flush=True)
+    counted = lines(look.counters, look.facts) or ["nothing has happened: every counter is 0"]
+    print("\n".join(counted), flush=True)
     source.close()
     return 0
 
@@ -424,7 +424,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED if argv and argv[0] in PROGRAMS else 0
     except BrokenPipeError:
-        # What is still buffered would be told to nobody at exit, in a traceback.
+        # Python would write what is still buffered at exit, and fail with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print("replay_server: nobody reads the output any more: stopped", file=sys.stderr)
         return EXIT_USAGE

@@ -5,12 +5,12 @@
 process that opened it), waiting in slices so that Ctrl-C works, and memory that outlives what the
 core still writes. Neither knows tables, columns or batches.
 
-Closing while other threads are inside a call is fine: the core ends those calls as closed, and a
-handle that a thread still holds stays valid, since its memory goes with the last reference to it.
+Closing while other threads are inside a call is fine: the core ends those calls as closed. A handle
+that a thread still holds stays valid, since its memory is freed with the last reference to it.
 
 Ownership: memory handed to a request (landings, results, blobs) must stay alive and unmoved until
-its ticket has ended or was taken; `Link.outcome` and `Link.whole` take it when they leave by
-an exception.
+the request's ticket has ended or was taken. `Link.outcome` and `Link.whole` take the ticket when
+they end by an exception.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def held_back(link: Link, need: int, table: Any, what: str) -> ReplayError:
 
 
 def opened(status: int, sentence: Any, what: str) -> None:
-    """The same for calls that explain themselves in `sentence`, a char[RP_ERROR_BYTES]."""
+    """As `check`, for calls that write why they failed to `sentence`, a char[RP_ERROR_BYTES]."""
     if status < 0:
         name = STATUSES[-status] if -status < len(STATUSES) else "BAD_OP"
-        told = text(sentence) or text(lib.rp_status_sentence(status))
-        address = what.rpartition(" ")[2]  # that `told` begins with it too is once too often
-        raise error_for(name, told.removeprefix(f"{address}: "), what)
+        happened = text(sentence) or text(lib.rp_status_sentence(status))
+        address = what.rpartition(" ")[2]  # `happened` may begin with it: once is enough
+        raise error_for(name, happened.removeprefix(f"{address}: "), what)
 
 
 def error_text() -> Any:
@@ -127,7 +127,7 @@ class Fact:
 
     @property
     def full_name(self) -> str:
-        """What it is called beside counters."""
+        """Its name in a list with the counters."""
         return (f"dropped_{self.kind}_" if self.is_drop else "transport_") + self.name
 
 
@@ -172,7 +172,7 @@ class Deadline:
         return max(0, self.at - time.monotonic_ns())
 
     def seconds(self) -> float:
-        """What is left, in seconds."""
+        """The seconds that are left."""
         return self.left() / NS
 
 
@@ -180,7 +180,7 @@ PINS = bool(lib.rp_pins())  # whether a thread can be pinned to a core here
 
 
 def cores() -> list[int]:
-    """Those this process may use, as far as the system tells."""
+    """The cores that this process may use, as far as the system says."""
     return sorted(os.sched_getaffinity(0)) if PINS else list(range(os.cpu_count() or 1))
 
 
@@ -196,8 +196,8 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 class Lock:
-    """A mutex that no forked child waits for: there, whoever held it is not, and ForkedError says
-    so. Threads of one process wait for each other as ever."""
+    """A mutex for the threads of one process. In a forked child, where its holder does not exist,
+    nobody waits for it: ForkedError is raised."""
 
     def __init__(self) -> None:
         self._lock, self._forks = threading.RLock(), _forks
@@ -249,9 +249,9 @@ class Owned:
     def _open(self, call: Any, free: Any, made: Any, *arguments: Any, what: str) -> None:
         """Opens it by call(made, *arguments, sentence), which writes the handle to `made`.
 
-        A signal's handler may raise behind any call. So the handle gets its owner by `map`, in one
-        step of the interpreter, and what has none yet is ended by the first call of the handler
-        below: whoever catches the error may open another one there at once.
+        A signal's handler may raise after any call. So `map` gives the handle its owner, in one
+        step of the interpreter, and the first call of the `except` below ends a handle that has
+        none yet: a caller that catches the error may open another one at once.
         """
         handle: list[Any] = []
         sentence = error_text()
@@ -285,8 +285,8 @@ class Owned:
 
     @property
     def raw(self) -> Any:
-        """The C handle; ClosedError or ForkedError where there is none to use. Whoever holds it may
-        call with it: closed meanwhile, it answers CLOSED."""
+        """The C handle; ClosedError or ForkedError where there is none to use. A thread that holds
+        it may call with it: closed meanwhile, it answers CLOSED."""
         pointer = self._pointer
         if pointer is None:
             raise ClosedError(f"this {self.kind} is closed; open another one")
@@ -295,15 +295,15 @@ class Owned:
         return pointer
 
     def release(self) -> Any:
-        """The handle, to one caller: from now on this object is closed. None where it was before,
-        and in a forked child, which has nothing to end."""
+        """The handle, for one caller only: from now on this object is closed. None where it was
+        closed before, and in a forked child, which has nothing to end."""
         if self._forks != _forks:
             self._pointer = None
             return None
         return self.__dict__.pop("_pointer", None)  # in one step: a handle that is lost here ends
 
     def drop_carrier(self) -> None:
-        """After the C object has gone, or never came to be."""
+        """Closes the carrier; call it once the C object is freed, or could not be opened."""
         if self._carrier is not None:
             self._carrier.close()
 
@@ -341,14 +341,14 @@ class Link(Owned):
         check(-NUMBERS["TIMEOUT"] if status == PENDING else status, f"connecting to {self.url}")
 
     def check(self, status: int, what: str, **details: Any) -> int:
-        """As `check` above; of what ended as closed it tells which end that was."""
+        """As the function `check`; the error of CLOSED says which end was closed."""
         if status == CLOSED:
             raise self.ended(what)
         return check(status, what, **details)
 
     def ended(self, what: str, remedy: str = "call again when it is back") -> ClosedError:
-        """The error of what ended as closed: with this client, or its server. `remedy`: with a
-        server that may come back; one in this process never does."""
+        """The error of a call that ended as closed: this client was closed, or its server stopped.
+        `remedy` is for a server that may come back; one in this process never does."""
         if self.closed:
             happened, remedy = f"{what}: this client was closed meanwhile", "open another one"
         else:
@@ -366,15 +366,15 @@ class Link(Owned):
         return raw.idle_ms / 4000.0
 
     def request(self, call: Any, *arguments: Any, what: str, timeout: float) -> None:
-        """A request from its post to its end; raises its error. Its own time-out ends it."""
+        """Posts a request and waits for its end; raises its error. Its own time-out ends it."""
         self.check(self.outcome(call, *arguments, what=what, timeout=timeout), what)
 
     def outcome(self, call: Any, *arguments: Any, what: str, timeout: float) -> int:
-        """The same, with the status instead of its error. Waits where the queue is full.
+        """As `request`, but returns the status, and no error. Waits where the queue is full.
 
-        A signal's handler may raise behind any call. So the ticket is put in its list by `map`, in
-        one step of the interpreter, and taken back by the first call of the handler below: what
-        was interrupted is no request any more, and nothing is written to memory that is gone.
+        A signal's handler may raise after any call. So `map` puts the ticket in its list, in one
+        step of the interpreter, and the first call of the `except` below takes it back: then the
+        interrupted request is no request any more, and writes to no memory that is gone.
         """
         if self.before:
             self.before()
@@ -437,13 +437,13 @@ class Link(Owned):
             raise
 
     def start_pump(self, who: int) -> None:
-        """A thread of the core drives this link until each who asked for it has said stop."""
+        """Starts a thread of the core that drives this link until each `who` has stopped it."""
         with self._pump_lock:
             self._pumping.add(who)
             check(lib.rp_link_start_pump(self.raw), "starting the link's thread")
 
     def stop_pump(self, who: int) -> None:
-        """Twice is fine, and for who never asked."""
+        """Stops it for `who`. Twice is fine, and so is one that never started it."""
         with self._pump_lock:
             self._pumping.discard(who)
             if not self._pumping:
@@ -454,14 +454,14 @@ class Link(Owned):
         return counters_of(lambda numbers: lib.rp_link_counters(self.raw, numbers))
 
     def facts(self) -> tuple[Fact, ...]:
-        """What this end's transport counts."""
+        """The numbers that this end's transport counts."""
         facts = ffi.new("struct rp_fact[]", lib.RP_FACTS_MAX)
         return facts_of(facts, lib.rp_link_own_facts(self.raw, facts))
 
     def close(self, timeout: float, after: BaseException | None = None) -> None:
-        """Ends the session, and calls of other threads that are under way, as closed. In a forked
-        child it does nothing. Twice is fine. `after`: the error that led here; where nobody had
-        answered for so long, the goodbye leaves and its answer is not waited for."""
+        """Ends the session; calls of other threads that are under way end as closed. Twice is fine,
+        and in a forked child it does nothing. `after`: the error that led here; after a Timeout
+        the goodbye is sent, and its answer is not waited for."""
         silent = isinstance(after, Timeout) and not isinstance(after, LimiterBlocked)
         self._end(0 if silent else nanoseconds(timeout))
 

@@ -3,14 +3,14 @@
 A `Landing` owns one slab of memory in which every column of a plan is an array of its own,
 `[batch, steps, *shape]`, C-contiguous and starting at a multiple of 64 bytes, so that torch and
 NumPy take it as it is. The core writes each arriving item straight to its place there: the one
-copy between the socket and the learner. A landing belongs to one request from post to end, and its
-`Batch` shows it without copying; who reuses a landing says until when the batch stays valid.
+copy between the socket and the learner. A landing belongs to one request from post to end. Its
+`Batch` shows it without copying, and is valid until the landing is used again.
 
     slab    | column 0 [B, s0, *shape0] | gap | column 1 [B, s1, *shape1] | gap | ...
 
-The importance weights are those of Schaul et al. 2015, section 3.4: w_i = (N P(i))^-beta divided by
-the largest of the batch, with P(i) = (1-u) mass_i/total + u/N where the uniform part is u. N and
-total are those of the item's own draw. They multiply the loss, never the new priority.
+The importance weights are those of Schaul et al. 2015, section 3.4: w_i = (N P(i))^-beta, divided
+by the largest of the batch. P(i) = (1-u) mass_i/total + u/N; u is the uniform part, N and total are
+those of the item's own draw. Multiply the loss by the weights, never the new priority.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .support.values import numbers_of, real, whole
 from .table import PlanLayout
 
 ALIGNMENT, PLACE, KEY = lib.RP_SLAB_ALIGNMENT, ffi.typeof("struct rp_place *"), np.dtype(np.uint64)
-FACTS = {  # what the core tells of each item
+FACTS = {  # what the core reports of each item
     **{"keys": np.uint64, "masses": np.uint64, "behind": np.uint16, "ahead": np.uint16},
     **{"totals": np.uint64, "drawables": np.uint32, "ages": np.uint64, "valid": np.bool_},
 }
@@ -40,11 +40,11 @@ SHOWN = frozenset(("data", *BATCH_PARTS))
 
 
 class Keys(np.ndarray):
-    """uint64 keys that remember the table's `epoch`: after a reset or restart they are stale.
+    """uint64 keys [B], with the table's `epoch`: after a reset or restart they are stale.
 
-    Slices and copies keep it; an array built from elsewhere has `epoch` None: its numbers decide.
-    They go on rising over a reset, and begin elsewhere in each server and each of its tables, so
-    that old ones, and those of another table, name nothing.
+    Slices and copies keep the epoch. An array from elsewhere has `epoch` None, and its numbers
+    decide: they rise on over a reset, and begin elsewhere in each server and each of its tables. So
+    old keys, and keys of another table, name no item.
     """
 
     __slots__ = ("epoch",)
@@ -82,20 +82,21 @@ def keys_of(values: Any, epoch: int | None = None, table: str | None = None) -> 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Batch:
-    """Items that were drawn, or asked for by key. B items; steps as the plan says.
+    """B items that were drawn, or asked for by key; the plan says which steps each item has.
 
-    data           {column: [B, steps, *shape]}: numpy arrays, or torch tensors where asked for; a
-                   plain dict, as pytrees of torch and JAX need it. batch[column] is the same, and
-                   names the nearest column where there is none
+    data           {column: [B, steps, *shape]}: numpy arrays, or torch tensors where asked for. A
+                   plain dict, as pytrees of torch and JAX need it. batch[column] is data[column];
+                   its KeyError names the nearest column
     weights        float32 [B], importance weights, the largest is 1
     keys           uint64 [B]: what `update_priorities` takes
-    probabilities  float64 [B]: with which each was drawn
-    ages           uint64 [B]: steps inserted since the item's, at its draw
-    masses, totals, drawables  uint64, uint64, uint32 [B]: the item's mass, the mass of all and the
-                   number of drawable items, each at the item's own draw
+    probabilities  float64 [B]: the probability with which each item was drawn
+    ages           uint64 [B]: steps inserted after the item's own, up to its draw
+    masses, totals, drawables  uint64, uint64, uint32 [B]: the item's mass, the mass of all items
+                   and the number of drawable items, each at the item's own draw
     behind, ahead  uint16 [B]: rows before and after the anchor in its episode, up to the table's
-                   reach; `ahead` tells how far an n-step return reaches
-    valid          bool [B]: False where a key asked for by `get` is gone; then its data is zero
+                   reach; an n-step return reaches min(n, ahead) rows
+    valid          bool [B]: False where `get` found no item at the key; its data is zero then
+    table, plan    their names
     """
 
     data: dict[str, Any]
@@ -119,7 +120,7 @@ class Batch:
     if not TYPE_CHECKING:  # so that a type checker finds misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            """What has landed is shown when it is first looked at."""
+            """Makes the array of what has landed when it is first used."""
             if name not in SHOWN or "landing" not in self.__dict__:
                 raise AttributeError(no_attribute(name))
             shown = getattr(self.landing, name)
@@ -144,54 +145,57 @@ class Batch:
     def transitions(
         self, gamma: float, device: Any = None, reward_clip: float | None = None
     ) -> Transitions:
-        """Observations, actions, n-step returns, discounts: what an update is computed from.
+        """Observations, actions, n-step returns and discounts, to compute an update from.
 
-        For plans NStep(n), or their offsets written out, and for plain rows with a column
-        next_observation. Arrays as the data is, views where they can be; torch tensors on `device`
-        where one is named. reward_clip: every reward is brought within [-reward_clip, reward_clip]
-        before they are summed. Of a Dict or Tuple space, {leaf: array}, "a/0" for ["a"][0];
-        spec.unflatten(group, {f"{group}/{leaf}": array}) nests them as the space does (group
-        "observation" or "action"). ConfigError where the plan holds no transitions.
+        gamma        discount of one step, 0 to 1
+        device       None: arrays or tensors as `data` has them, views where possible; else torch
+                     tensors on this device
+        reward_clip  each reward is clipped to [-reward_clip, reward_clip] before the sum
+
+        For plans NStep(n), for the same offsets written out, and for plain rows with a column
+        next_observation. ConfigError where the plan holds no transitions. A Dict or Tuple space
+        gives {leaf: array}, with the leaf "a/0" for ["a"][0]. To nest it as the space does, call
+        spec.unflatten(group, {f"{group}/{leaf}": array}); group: "observation" or "action".
         """
         return transitions_of(self, gamma, device, reward_clip)
 
     def as_dict(self) -> dict[str, Any]:
-        """{column: [B, *shape]}: the data without the axis of steps where the plan takes one step
-        of a column, such as every column of plain rows; views."""
+        """{column: array}, views of the data. A column of which the plan takes one step comes
+        without the axis of steps, [B, *shape]: so does each column of plain rows."""
         return {
             name: part[:, 0] if part.shape[1] == 1 else part for name, part in self.data.items()
         }
 
     def arrived(self) -> Batch:
-        """The items whose data is here, copied; fewer than were asked for."""
+        """A copy with the items that are valid: those that arrived, or were found by `get`."""
         rows = self.valid
         parts = {name: getattr(self, name)[rows] for name in BATCH_PARTS}
         data = {name: array[rows] for name, array in self.data.items()}
         return replace(self, data=data, **parts)
 
     def copied(self) -> Batch:
-        """The same in memory of its own: stays valid whatever becomes of the landing."""
+        """A copy in memory of its own, which stays valid when the landing is used again."""
         parts = {name: getattr(self, name).copy() for name in BATCH_PARTS}
         data = {name: array.copy() for name, array in self.data.items()}
         return replace(self, data=data, **parts)
 
     @property
     def epoch(self) -> int:
-        """The table's epoch at the draw."""
+        """The table's epoch at the draw; it counts how often the table was emptied."""
         return self.keys.epoch or 0
 
 
 def no_attribute(name: str) -> str:
-    """That a batch has no `name`, and what is meant or nearest."""
-    told = f"a batch has no {name!r}"
+    """The sentence for an attribute that a batch has not; it names the one that is meant."""
+    sentence = f"a batch has no {name!r}"
     if name.startswith("_"):  # asked for by copy, pickle or numpy
-        return told
+        return sentence
     if name in (field.name for field in fields(Transitions)):
-        return f"{told}: batch.transitions(gamma).{name} has it"
+        return f"{sentence}: batch.transitions(gamma).{name} has it"
     near = get_close_matches(name, [n for n in dir(Batch) if n[0] != "_"] + [*SHOWN], n=1)
     if near:
-        return f"{told}; the nearest is {near[0]!r}"
-    return f'{told}; a column is batch["observation"], all are batch.data'
+        return f"{sentence}; the nearest is {near[0]!r}"
+    return f'{sentence}; a column is batch["observation"], all are batch.data'
 
 
 LARGE = 1 << 20
@@ -209,7 +213,10 @@ def checked_count(count: Any) -> int:
 
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
-    """float64 [B]: |td| + epsilon. Alpha is applied once, by the server, and not here."""
+    """float64 [B]: |td| + epsilon, from TD errors [B]. The server applies alpha, not this.
+
+    ConfigError where `td` holds no finite numbers.
+    """
     try:
         priorities = np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
     except (TypeError, ValueError, OverflowError) as error:
@@ -228,10 +235,10 @@ def pinned(size: int) -> np.ndarray:
 
 
 class LandingShape:
-    """Where everything lies in the landings of one plan and batch, worked out once.
+    """Where everything lies in the landings of one plan and batch size, computed once.
 
     `arrays` and `columns`: (shape, dtype, offset in the slab) of each of FACTS and WEIGHED, and of
-    each column, all at multiples of ALIGNMENT. `raw` tells the core the same.
+    each column, all at multiples of ALIGNMENT. `raw` holds the same for the core.
     """
 
     def __init__(self, layout: PlanLayout, spec: Any, count: int, table: str = "") -> None:
@@ -256,7 +263,7 @@ class LandingShape:
         self.size = lib.rp_place_bytes(self.raw, self._end)
 
     def difference(self, other: LandingShape) -> str:
-        """What `other` ("theirs") has otherwise: the first column, or the plan; "" if nothing."""
+        """How `other` ("theirs") differs: the first such column, or the plan; "" if not at all."""
         mine, theirs = self.layout, other.layout
         if mine == theirs and self.spec == other.spec:
             return ""
@@ -271,7 +278,7 @@ class LandingShape:
 
 
 class Landing:
-    """Where a batch of `count` items of a plan lands; the caller's until its request was posted.
+    """Memory in which a batch of `count` items of a plan lands.
 
     `data`, {column: array}, and the arrays of FACTS and WEIGHED are attributes, each made when it
     is first asked for.
@@ -310,8 +317,8 @@ class Landing:
         raise AttributeError(f"a landing has no {name!r}")
 
     def batch(self, table: str, epoch: int, lasting: bool) -> Batch:
-        """What has landed, in this memory. Its keys are copied, unless the landing is `lasting`:
-        not used again."""
+        """The batch that has landed, in this memory. Its keys are copied, unless `lasting`: then
+        the landing is not used again."""
         shape = self.shape
         count, dtype, offset = shape.arrays["keys"]
         keys = Keys(count, dtype, self.memory, self._slab + offset)

@@ -8,20 +8,19 @@ more for the batches the caller still looks at, all in one ring:
                 | the caller's variable still names while it asks for the next
 
 A batch stays as it is for as long as anything of it is referred to: the batch, an array or tensor,
-a view of one. A landing is used again only where nothing is; else another is made in its place. So
-`keep` is how many batches a loop may hold on to before memory is made anew for each. copy=True
-hands out copies. The order is that of the requests: with one learner and one seed it can be
+a view of one. Only a landing that nothing refers to is used again; else another one is made in its
+place. So `keep` is how many batches a loop may hold before memory is made anew for each. copy=True
+hands out copies. Batches come in the order of the requests: with one learner and one seed it can be
 repeated.
 
-Requests that the limiter holds back, or that no answer came to, are posted again as long as the
-caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
-that were overwritten on their way are counted in `short` and asked for again; only SHORT_IN_A_ROW
-of them in a row are an error. The iteration ends when it is closed, and goes on after a restart,
-and after Ctrl-C: what was interrupted is asked for again. Closed by any thread, it ends for the one
-that waits, too: the core shuts its landings, so that nothing is asked for behind that. Where the
-server came back with other columns or another plan, every call raises SpecMismatch: a request names
-its table's epoch, and none is posted for an epoch whose items are not those the landings were made
-for.
+A request that the limiter holds back, or that no answer came to, is posted again as long as the
+caller waits: `timeout` counts from the call of next(), not from the prefetch. A batch that was
+overwritten on its way is counted in `short` and asked for again; only SHORT_IN_A_ROW of them in a
+row are an error. The iteration ends when it is closed, by any thread: the core shuts its landings,
+so that nothing is asked for after that. It goes on after a restart, and after Ctrl-C: what was
+interrupted is asked for again. Where the server came back with other columns or another plan, every
+call raises SpecMismatch: a request names its table's epoch, and none is posted for an epoch whose
+items do not fit the landings.
 
 The thread that takes the first batch is the only one that takes, as long as it lives.
 """
@@ -75,17 +74,17 @@ MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
 
 
 def look_up_seconds(deadline: Deadline) -> float:
-    """Seconds for what the table is now, where the caller may have given less for a batch."""
+    """Seconds to look the table up in; the caller may have given less for a batch."""
     return max(deadline.seconds(), LOOK_UP_S)
 
 
 class _Lent(Landing):
-    """A landing that knows whether anybody else refers to what lies in it."""
+    """A landing that knows whether anything outside refers to its arrays or its memory."""
 
     def __init__(self, shape: LandingShape, pin: bool) -> None:
         super().__init__(shape, pin)
         self.shown: list[np.ndarray] = []  # each is kept by its name, too
-        self._own = getrefcount(self.memory)
+        self._own_references = getrefcount(self.memory)
 
     def _array(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> np.ndarray:
         array = super()._array(shape, dtype, offset)
@@ -95,7 +94,7 @@ class _Lent(Landing):
     def seen(self) -> bool:
         """An array, or a view: of numpy's, a view refers to the array or straight to the memory."""
         shown = self.shown
-        if getrefcount(self.memory) > self._own + len(shown):
+        if getrefcount(self.memory) > self._own_references + len(shown):
             return True
         return sum(map(getrefcount, shown)) > (LISTED + 1) * len(shown)
 
@@ -125,12 +124,17 @@ class _Flight:
 
 
 class Batches:
-    """See above. Made by `Client.batches`, which tells its arguments; iterate, or call next();
-    `close` or `with` ends it.
+    """An iterator of batches that are fetched ahead; made by `Client.batches`, with its arguments.
 
-    `waited` and `limited` count the seconds in which a caller had nothing to do but wait: for a
-    batch that the server was free to send, and for one that its limiter (or the table's minimum
-    size) held back. `short` counts batches that were asked for again.
+    Iterate, or call next(). `close`, or the end of `with`, ends it. A batch stays valid as long as
+    anything refers to it or to an array of it. next() raises Timeout or LimiterBlocked where no
+    batch comes in time, and goes on after that; SpecMismatch where the server came back with other
+    columns or plans. The thread that takes the first batch is the only one that may take.
+
+    taken     batches that were returned
+    short     batches that were overwritten on their way, and asked for again
+    waited    seconds that callers waited for a batch that the server was free to send
+    limited   seconds that callers waited for the limiter, or for the table's minimum size
     """
 
     def __init__(
@@ -194,9 +198,9 @@ class Batches:
             self._post(flight, self._timeout, self._timeout)
 
     def _post(self, flight: _Flight, timeout: float, look_up_s: float) -> None:
-        """Asks for a batch into the flight's landing, or another where a batch that was returned is
-        still looked at; a refusal is told when its turn comes. `look_up_s`: for the table, where it
-        is not known any more."""
+        """Asks for a batch into the flight's landing. Where a batch that was returned is still in
+        use there, it is another landing. A refusal is raised when its turn comes. `look_up_s`:
+        seconds to look the table up, where it is not known any more."""
         if flight.copied is not None:
             flight.copied.synchronize()
         if getrefcount(flight.landing) > NAMED or flight.landing.seen():
@@ -210,7 +214,7 @@ class Batches:
         lib.rp_link_draw_post(raw, draw, place, _native.nanoseconds(timeout))
 
     def _drawn(self, landing: Landing, timeout: float) -> Draw:
-        """How the table is drawn from now; SpecMismatch where that is not what `landing` is for."""
+        """The Draw for the table as it is now; SpecMismatch where `landing` does not fit it."""
         remote = self._client._known(self.name, timeout)
         try:
             draw = remote.draw(landing.count, **self._draw)
@@ -245,9 +249,9 @@ class Batches:
     def get(self, timeout: float) -> Batch | None:
         """The next batch, or None where none came within `timeout` seconds; it stays under way.
 
-        get(0) waits for no batch. Where the table was reset, or the server is another, one call
-        waits for what the table is now: a few round trips, or a second for each that nobody answers
-        (None, too: the next call asks again).
+        get(0) waits for no batch. Where the table was reset or the server restarted, one call looks
+        the table up. That takes a few round trips, or a second for each that nobody answers; then
+        it returns None, and the next call asks again. ClosedError after `close`.
         """
         try:
             batch = None if self.closed else self._next(Deadline(timeout), ends=False)
@@ -258,8 +262,10 @@ class Batches:
         return batch
 
     def _next(self, deadline: Deadline, ends: bool) -> Batch | None:
-        """`ends`: requests posted now end with the deadline, so that they can say why. None where
-        none came, or another thread closed this meanwhile."""
+        """The next batch; None where none came, or another thread closed this meanwhile.
+
+        `ends`: requests posted now end with the deadline, so that their error says why.
+        """
         self._expect_same()
         me = get_ident()
         if self._owner != me:
@@ -290,17 +296,18 @@ class Batches:
         try:
             self._post(self._ring[self._prefetch - 1], self._timeout, LOOK_UP_S)
         except ReplayError:
-            return  # told when its turn comes: the batch that was taken is not lost for it
+            return  # raised when its turn comes: the batch that was taken is not lost for it
 
     def _take_over(self, me: int) -> None:
-        """Batches are this thread's from here on; ConfigError where a living one takes them, or
-        this one within a call."""
+        """Makes this thread the one that takes batches; ConfigError where another living thread is,
+        or where this thread is within a call."""
         with self._owning:
             expect_free(self._owner, me, "this iterator of batches", TAKES)
             self._owner = me
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
-        """Waits for the flight; posts it again as long as there is time and a reason to hope."""
+        """Waits for the flight's batch. Posts its request again while there is time, and where that
+        may help."""
         status = flight.landed
         while status is None:
             timeout = deadline.seconds() if ends else self._timeout
@@ -324,8 +331,8 @@ class Batches:
         return self._placed(flight, flight.draw.landed(self._link, status, batch, need))
 
     def _hoped(self, flight: _Flight, status: int, deadline: Deadline, ends: bool) -> int | None:
-        """`status`, which brought no batch, where that is all; None where another post may bring
-        one, and PENDING where that is for the next call."""
+        """What to do with a `status` that brought no batch. None: post again. PENDING: the next
+        call posts again. Else `status` itself: it is final."""
         name = _native.STATUSES[-status]
         if name in LOST:
             if deadline.left():
@@ -349,8 +356,10 @@ class Batches:
         timeout_ns, meanwhile = _native.nanoseconds(timeout), self._client.others
         slice_ns = _native.MEANWHILE_NS if meanwhile else _native.SLICE_NS
         while True:
-            link, patience = self._link.raw, min(left, slice_ns)
-            status = lib.rp_link_draw(link, draw, ffi.NULL, self._beta, place, timeout_ns, patience)
+            link, longest_ns = self._link.raw, min(left, slice_ns)
+            status = lib.rp_link_draw(
+                link, draw, ffi.NULL, self._beta, place, timeout_ns, longest_ns
+            )
             left = until - time.monotonic_ns()
             if status != _native.PENDING or left <= 0:
                 break
@@ -390,8 +399,11 @@ class Batches:
         return replace(batch, data=data, weights=weights)
 
     def close(self) -> None:
-        """Lets requests under way go and stops the thread. Batches still kept stay readable. From
-        any thread: for one that waits in next() the iteration ends, get() raises ClosedError."""
+        """Gives up requests under way and stops the thread. Returned batches stay valid.
+
+        Any thread may call it. In a thread that waits, next() ends the iteration and get() raises
+        ClosedError.
+        """
         self.closed = True
         # the client was closed, perhaps by another thread, or is the parent's of a forked child
         with contextlib.suppress(ClosedError, ForkedError):

@@ -1,13 +1,11 @@
-"""The client: one session with a server, and everything a learner or an actor asks of it.
+"""The client: one session with a server, and every call that a learner or an actor makes.
 
-Every call has a finite time-out (the client's own where none is given) and ends with a value or a
-typed error. Several threads may use a client: the core locks each post and turn; the little that is
-kept here is behind one lock, never held while waiting. While nobody calls, a thread of the core
-keeps the session and sends what is due (not over loopback). In a forked child it refuses, with the
-remedy; pickled, it is its address and options: a worker process opens a session of its own.
+Several threads may use a client. The core locks each post and turn; what is kept here is behind one
+lock, which is never held while waiting. While nobody calls, a thread of the core keeps the session
+and sends what is due (not over loopback).
 
-A server that restarts or resets a table makes old keys stale and nothing else: sampling looks the
-table up again and goes on. Writers are told (`ServerRestarted`): what they had stored is gone.
+Where a server restarts or a table is reset, old keys become stale. Sampling looks the table up
+again and goes on. Writers raise `ServerRestarted` or `StaleEpoch`: what they had stored is gone.
 """
 
 from __future__ import annotations
@@ -43,17 +41,21 @@ from .writing.writers import expect, leave, let_go_on, look_after, resolved_mode
 class Client:
     """One session with the server at `address`, such as "udp://127.0.0.1:7400".
 
-    timeout    seconds any call waits by default; connect_timeout: connecting, if other (0: 1 s). A
-               call on a table not used before looks it up first in as much time again, 1 s at least
-    mtu        the largest datagram; where it is 0 the url's (?mtu=N), else the transport's own
-    busy_poll  waits never sleep: lower latency for one whole core
-    specs      {table: Spec} to be compared with what the server stores, at once
-    batch_max  items of the largest batch asked for; 0: 4096. The server has a bound of its own
-    curve_server_key, curve_secret_key
-               zmq+tcp: key files, the server's public and this client's secret one; from the
-               environment (REPLAY_CURVE_SERVER_KEY, REPLAY_CURVE_SECRET_KEY) where not given
+    Each call ends within its time-out, with a value or a typed error. Several threads may use one
+    client. A forked child may not (ForkedError): it opens its own. A pickled client is its address
+    and options: a worker process that unpickles it gets a session of its own.
 
-    Raises Timeout where nobody answers, SpecMismatch where the columns differ.
+    timeout    seconds that a call waits where it is given no other time-out. A call on a table that
+               was not used before looks it up first, in as much time again, at least 1 s
+    connect_timeout  seconds to connect; 0: 1 s; None: `timeout`
+    mtu        bytes of the largest datagram; 0: as the url says (?mtu=N), or the transport
+    busy_poll  waits never sleep: lower latency, for one whole core
+    specs      {table: Spec}: the constructor compares each with what the server stores
+    batch_max  items of the largest batch to be asked for; 0: 4096. The server has its own bound
+    curve_server_key, curve_secret_key  zmq+tcp: key files, the server's public key and this
+               client's secret key; None: REPLAY_CURVE_SERVER_KEY, REPLAY_CURVE_SECRET_KEY
+
+    Raises Timeout where nobody answers, SpecMismatch where columns differ from `specs`.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class Client:
         return [_native.name_of(raw.name) for raw in self._infos(lib.RP_TABLES_MAX, timeout)]
 
     def _known(self, name: str, timeout: float) -> RemoteTable:
-        """The same as it was when last looked up; asked for anew where the server is another."""
+        """The table as it was last looked up; looked up anew where the server restarted."""
         table = self._tables.get(name) if name.__hash__ else None  # [] has none, and no table
         if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
             table = self._look_up(name, timeout)
@@ -166,13 +168,12 @@ class Client:
             raise
 
     def _infos(self, most: int, timeout: float | None = None) -> list[Any]:
-        """What the server tells of its first `most` tables: a struct rp_table_info by number."""
+        """The server's first `most` tables: a list of struct rp_table_info, by number."""
         return infos_of(self._link, most, self.timeout if timeout is None else timeout)
 
     def _on(self, name: str, timeout: float, act: Callable[..., Any], asked: Any) -> Any:
-        """act(table, seconds left, asked), once more with the table looked up again if it was
-        another. `timeout` is for what is asked: looking up takes nothing of it, and may last as
-        long again, LOOK_UP_S at least."""
+        """act(table, seconds left, asked); once more where the table was another, looked up again.
+        To look up takes nothing of `timeout`; it may last as long again, at least LOOK_UP_S."""
         begin = time.monotonic()
         try:
             table = self._tables.get(name) if name.__hash__ else None
@@ -186,23 +187,20 @@ class Client:
             return act(self._look_up(name, max(timeout, LOOK_UP_S)), left, asked)
 
     def size(self, table: str) -> int:
-        """Drawable items of the table now."""
+        """How many items of the table can be drawn now."""
         return self._info(table, self.timeout).count
 
     def can_sample(self, table: str, count: int) -> bool:
-        """Whether a batch of `count` would be drawn at once, as far as this moment tells.
-
-        OverBudget where it never would: `count` is above the limiter's bounds or the batch_max of
-        server or client.
-        """
+        """Whether a batch of `count` items would be drawn at once, were it asked for now.
+        OverBudget where it never would: above batch_max, or the limiter's bounds."""
         count, remote = checked_count(count), self._look_up(table)
         expect_drawn(self.limits, remote, count)
         return not missing(count, remote.raw)
 
     def reset(self, table: str, timeout: float | None = None) -> None:
-        """Empties the table: its keys become stale, and its writers end. What they add from then on
-        is lost: once it is handed over, some dozens of rows later, they raise StaleEpoch, which
-        says how many; open new ones."""
+        """Empties the table. Its keys become stale, and its writers end: open new ones. Rows that
+        an old writer adds from then on are lost. Once they are handed over, some dozens of rows
+        later, that writer raises StaleEpoch, which says how many."""
         timeout = self.timeout if timeout is None else timeout
 
         def act(remote: RemoteTable, left: float, _: None) -> None:
@@ -229,20 +227,22 @@ class Client:
     ) -> Writer:
         """A writer of `streams` environments, with a session of its own.
 
-        streams    episodes open at once; by default those of the environment handed over, or one
-        autoreset  how an episode follows another: the environment itself (Env or VectorEnv), or
-                   the mode by name: "next-step", "same-step", "disabled", "single". One stream is
-                   "single" where nothing is said; several need it, since a wrong mode joins
+        streams    episodes open at once; None: as many as `autoreset` has environments, else one
+        autoreset  how one episode follows another: the environment itself (Env or VectorEnv), or
+                   the name of its mode: "next-step", "same-step", "disabled", "single". None means
+                   "single", for one stream; several streams need it, since a wrong mode joins
                    episodes silently
-        unacknowledged_max  rows that may be taken and not yet acknowledged; then calls wait. By
-                   default twice the window that the server grants, and what is being gathered; on
-                   a table of SamplesPerInsert (error_max - error_min) / ratio, and capacity / 16 /
-                   writers or 8192 where that is less, but eight rows for each stream at least
-        finite_observations  NaN and infinities there are refused, as in rewards and actions
-        spec       what the columns must be
+        unacknowledged_max  rows that may be taken and not yet acknowledged; then calls wait. None:
+                   twice the window that the server grants, and the rows that are being gathered.
+                   On a table of SamplesPerInsert it is (error_max - error_min) / ratio, at most
+                   capacity / 16 / writers and 8192, and at least eight rows for each stream
+        finite_observations  True: NaN and infinities are refused in observations too, and not only
+                   in rewards and actions
+        spec       a Spec that the table's columns have to be equal to
 
         Raises ConfigError where these contradict each other, or the table is too small for whole
-        items of so many streams, NoRoom at once where the table's writer places are all taken.
+        items of so many streams; SpecMismatch where the columns differ; NoRoom, at once, where all
+        writer places of the table are taken.
         """
         timeout = self.timeout if timeout is None else timeout
         finite_observations = flag("finite_observations", finite_observations)
@@ -252,19 +252,11 @@ class Client:
         if unacknowledged_max is None:
             unacknowledged_max = remote.unacknowledged_max(streams)
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
+        asked: dict[str, Any] = {"single": single, "own_mode": own, "rows_max": rows_max}
+        asked |= {"finite_observations": finite_observations}
         link = self._open_link(unacknowledged_max=share)
         try:
-            writer = Writer(
-                link,
-                remote,
-                streams,
-                mode,
-                timeout,
-                single=single,
-                own_mode=own,
-                finite_observations=finite_observations,
-                rows_max=rows_max,
-            )
+            writer = Writer(link, remote, streams, mode, timeout, **asked)
         except BaseException:
             link.close(0.0)
             raise
@@ -282,15 +274,18 @@ class Client:
         finite_observations: bool = True,
         timeout: float | None = None,
     ) -> Keys:
-        """Stores plain rows, each an item of its own: {column: [N, *shape]}; their keys, [N].
+        """Stores plain rows, {column: [N, *shape]}, each an item; returns their keys, uint64 [N].
 
-        For plans that look at the row itself only. priorities float64 [N]; without: the maximum so
-        far. Returns when all are stored. Raises SpecError ("reward" and "action" must be finite,
-        "observation" unless finite_observations=False), LimiterBlocked or Timeout where not all
-        were acknowledged in time: the first `error.taken` rows are stored, or go in by themselves;
-        go on with those behind them. So does SessionExpired, whose other rows may be stored as
-        well; what waited as a session was lost is given again, and may be stored twice. A table
-        reset on the way is given all of them anew; what of earlier calls still waited goes with it.
+        For tables whose plans take the row itself only. Returns when all rows are stored.
+        priorities: float64 [N]; None: the largest priority so far.
+
+        Raises SpecError where columns do not fit, or "reward", "action" or (unless
+        finite_observations=False) "observation" is not finite. LimiterBlocked and Timeout: not all
+        rows were acknowledged in time. The first `error.taken` rows are stored, or will be without
+        another call: go on behind them. SessionExpired: the same, but rows behind them may be
+        stored too. Rows of earlier calls that waited as the session ended are sent again, and may
+        be stored twice. Where the table is reset during the call, all rows of the call are stored
+        anew; rows of earlier calls that still waited are lost.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)
@@ -300,22 +295,14 @@ class Client:
             return self._extend(table, columns, priorities, finite_observations, timeout)
 
     def _extend(
-        self,
-        table: str,
-        columns: Mapping[str, Any],
-        priorities: Any,
-        finite_observations: bool,
-        timeout: float,
+        self, table: str, columns: Mapping[str, Any], priorities: Any, finite: bool, timeout: float
     ) -> Keys:
         remote = self._known(table, timeout)
-        records = packed(remote, columns, flag("finite_observations", finite_observations))
+        records = packed(remote, columns, flag("finite_observations", finite))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
-            rows = self._plain.get(table)
-            if rows is None or (rows.table.epoch, rows.table.number) != (
-                remote.epoch,
-                remote.number,
-            ):
+            rows, place = self._plain.get(table), (remote.epoch, remote.number)
+            if rows is None or (rows.table.epoch, rows.table.number) != place:
                 rows = self._plain[table] = PlainRows(self._link, remote, self._extending)
         try:
             return rows.extend(records, checked, timeout)
@@ -329,7 +316,8 @@ class Client:
     # -- sampling --------------------------------------------------------------------------------
 
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
-        """Memory for batches of this shape, to be given as `out` again and again."""
+        """Memory for batches of `batch` items of a plan, which `sample` takes as `out`, again and
+        again. pin: page-locked memory, which needs torch and a GPU."""
         remote = self._look_up(table)
         draw = remote.draw(checked_count(batch), plan)
         expect_drawn(self.limits, remote, batch)
@@ -347,15 +335,19 @@ class Client:
         timeout: float | None = None,
         out: Landing | None = None,
     ) -> Batch:
-        """Draws `batch` items; each with probability (1-u) mass/total + u/N, u = `uniform`.
+        """Draws `batch` items, each with probability (1-u) mass/total + u/N; u is `uniform`.
 
-        beta: the importance exponent, 0 (no correction) to 8; 1 corrects all.
-        stratified: one draw out of each of `batch` equal shares of the mass; needs uniform = 0.
-        out: a `landing` of this table, batch and plan: then the batch is that memory, valid until
-        it is used again. Raises LimiterBlocked (how many items are missing) or Timeout after
-        `timeout` seconds (a table not used before is looked up first, in as much time again, or a
-        second if that is more), NothingDrawable, ShortBatch (with .batch, the items that arrived).
-        A draw given up may have been made, and counts: poll by batches(...).get(0), or with 0 here.
+        beta        exponent of the importance weights, 0 to 8: 0 corrects nothing, 1 all
+        plan        number or name of one of the table's plans
+        stratified  one draw out of each of `batch` equal shares of the mass; needs uniform = 0
+        timeout     seconds; a table that was not used before is looked up first, in as much time
+                    again, at least 1 s
+        out         a `landing` of this table, batch and plan. The batch lies in that memory, and is
+                    valid until the memory is used again
+
+        Raises after `timeout` LimiterBlocked (`need`: how many items are missing) or Timeout;
+        NothingDrawable; ShortBatch (`batch`: the items that arrived). A draw that was given up may
+        have been made, and counts. So poll with batches(...).get(0), or with timeout=0 here.
         """
         timeout = self.timeout if timeout is None else timeout
         if type(batch) is not int or not 0 < batch <= BATCH_MAX:
@@ -387,10 +379,10 @@ class Client:
     def get(
         self, table: str, keys: Any, *, plan: int | str = 0, timeout: float | None = None
     ) -> Batch:
-        """What stands at `keys`, undrawn and uncharged, in that order; `valid` False: it is gone.
+        """The items at `keys`, as a Batch in that order; the limiter does not count them.
 
-        Items come with their window. A stored row that is no item (yet, or any more) comes by
-        itself, with `ahead` 0: see `rows`.
+        `valid` is False where an item is gone. An item comes with the rows that `plan` takes. A
+        stored row that is no item yet, or no item any more, comes alone, with `ahead` 0.
         """
         timeout = self.timeout if timeout is None else timeout
         return self._on(table, timeout, self._get, (keys_of(keys, None, table), plan))
@@ -403,9 +395,9 @@ class Client:
     def rows(
         self, table: str, keys: Any, *, timeout: float | None = None
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The stored rows of `keys` themselves: ({column: [N, *shape]}, valid bool [N]).
+        """The stored rows at `keys` alone: ({column: [N, *shape]}, valid bool [N]).
 
-        Columns that no plan of the table takes at the anchor are missing.
+        A column that the table's first plan does not take at the anchor itself is missing.
         """
         timeout = self.timeout if timeout is None else timeout
         batch = self.get(table, keys, plan=0, timeout=timeout)
@@ -436,14 +428,15 @@ class Client:
     ) -> Batches:
         """An iterator of batches that are fetched ahead while Python computes.
 
-        beta       importance exponent: a number, or a function without arguments, once a batch
+        beta       exponent of the importance weights: a number, or a function without arguments
+                   that is called for each batch
         plan, stratified, uniform  as in `sample`
-        prefetch   requests under way, fewer than Server(records=); as many of before a `reset` come
-        keep       returned batches that the caller looks at; beyond it memory is made anew
+        prefetch   requests under way, below Server(records=); so many may be of before a `reset`
+        keep       returned batches that the caller still uses; beyond that, memory is made anew
         copy       hand out copies of what has landed
         device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
-        pin        land in page-locked memory, which copies to a GPU do without waiting
-        timeout    seconds each next() waits at most; by default the client's
+        pin        land in page-locked memory, which is copied to a GPU without waiting
+        timeout    seconds that each next() waits at most; None: the client's
         pump       a thread of the core takes what arrives; False: only calls do
 
         Raises ConfigError where these contradict each other.
@@ -464,12 +457,12 @@ class Client:
         wait: bool = True,
         timeout: float | None = None,
     ) -> UpdateResult:
-        """Sets priorities, float64 [N], of keys (or of a whole Batch). Of duplicates the last wins.
+        """Sets priorities, float64 [N], of keys (or of a whole Batch); of duplicates the last wins.
 
-        A table that draws uniformly only asks whether one is above 0. Keys whose item is gone count
-        as stale, which is normal life. wait=False queues the update and returns zeros: results add
-        up and the first error is kept until `flush`. Where the queue is full it waits for room,
-        `timeout` at most, then raises Full.
+        Keys whose item is gone count as stale, which is normal. A table that draws uniformly only
+        asks whether a priority is above 0. wait=False queues the update and returns zeros; `flush`
+        then returns the sum of the results, or raises the first error. Where the queue is full the
+        call waits for room, at most `timeout`, then raises Full.
         """
         timeout = self.timeout if timeout is None else timeout
         wanted = keys_of(keys, None, table)
@@ -486,7 +479,7 @@ class Client:
         return UpdateResult()
 
     def flush(self, timeout: float | None = None) -> UpdateResult:
-        """Waits for queued updates; what became of all of them since the last flush."""
+        """Waits for queued updates; the sum of their results since the last flush."""
         look_after(self._writers)
         return self._updates.flush(self.timeout if timeout is None else timeout)
 
@@ -494,17 +487,17 @@ class Client:
 
     @property
     def weights_version(self) -> int:
-        """The newest version any answer told of, to this session or its writers; 0 = none yet."""
+        """The newest weights version that an answer to this client or its writers named; or 0."""
         look_after(self._writers)
-        told = [lib.rp_link_weights_version(self._link.raw)]
-        told += [writer.weights_version for writer in list(self._writers) if not writer.closed]
-        return max(told)
+        versions = [lib.rp_link_weights_version(self._link.raw)]
+        versions += [writer.weights_version for writer in list(self._writers) if not writer.closed]
+        return max(versions)
 
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
-        """Makes `weights` the newest version for everyone; the number the server gave it.
+        """Makes `weights` the newest version for everyone; returns the number of that version.
 
-        bytes, or any buffer: an array travels as its bytes in C order. Numbers rise, until a server
-        comes back empty: that one begins at 1.
+        weights: bytes, or any buffer; an array travels as its bytes in C order. Numbers rise. A
+        server that comes back empty begins at 1 again.
         """
         return self._weights.publish(weights, self.timeout if timeout is None else timeout)
 
@@ -513,20 +506,20 @@ class Client:
     ) -> tuple[int, bytes] | None:
         """(version, bytes) of the newest weights; None where the newest are version `newer_than`.
 
-        A server that came back empty numbers from 1, and what it has is newer than all before.
+        A server that came back empty numbers from 1: what it has is newer than all before.
         """
         timeout = self.timeout if timeout is None else timeout
         newer_than = whole("newer_than", newer_than, 0)
         if self.weights_version <= newer_than:
             self.ping(timeout)  # from here on this session knows what the server has
-            if self._weights.told_of_none(newer_than):
+            if self._weights.none_newer(newer_than):
                 return None
         return self._weights.pull(newer_than, timeout)
 
     # -- the server ------------------------------------------------------------------------------
 
     def stats(self, timeout: float | None = None) -> Stats:
-        """The server's counters, and what its transport counts."""
+        """The server's counters and sessions, and what its transport counts."""
         timeout = self.timeout if timeout is None else timeout
         return stats_of(self._link, timeout)
 
@@ -535,7 +528,7 @@ class Client:
         return self._link.counters()
 
     def facts(self) -> tuple[Fact, ...]:
-        """What this client's own transport counts, every drop under its reason."""
+        """What this client's own transport counts; each drop under its reason."""
         return self._link.facts()
 
     def ping(self, timeout: float | None = None) -> None:
@@ -545,7 +538,7 @@ class Client:
 
     @property
     def incarnation(self) -> int:
-        """The server's; another number means that it came back empty."""
+        """The number of the server's life; another number means that it came back empty."""
         return lib.rp_link_incarnation(self._link.raw)
 
     @property
@@ -557,14 +550,15 @@ class Client:
 
     @property
     def closed(self) -> bool:
+        """Whether this client is closed."""
         return self._link.closed
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes its writers, then the session, in `timeout` altogether. Twice is fine.
+        """Closes its writers, then the session, within `timeout` in all. Twice is fine.
 
-        Warns of rows that were not stored by then (RowsDropped), and of priorities that were queued
-        and not set. A writer that another thread adds to stays open: it has a session of its own.
-        In a forked child it does nothing.
+        Warns of rows that are not stored by then (RowsDropped), and of queued priorities that are
+        not set. A writer that another thread adds to stays open: it has a session of its own. In a
+        forked child this does nothing.
         """
         self._close(self.timeout if timeout is None else timeout)
 

@@ -1,9 +1,9 @@
-"""Everything that can go wrong, as types; a sentence says what happened, why, what next.
+"""Every error as a type; its sentence says what happened, why, and what to do.
 
-All but `SpecError`, a `ValueError`, derive from `ReplayError`; those with an obvious built-in
-meaning derive from that too (`Timeout` is a `TimeoutError`). `error_for(status, context)` is
-the one place where a number of the engine becomes an error; the values that callers act on (how
-many items are missing, what was stored before a restart) are attributes, not text to be parsed.
+All but `SpecError`, a `ValueError`, derive from `ReplayError`. Those with an obvious built-in
+meaning derive from that too (`Timeout` is a `TimeoutError`). Values that callers act on (how many
+items are missing, what was stored before a restart) are attributes, not text to be parsed.
+`error_for` is the one place where a status of the engine becomes an error.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ANEW += "closes an episode)"
 class ReplayError(Exception):
     """Base of every error of this package but SpecError.
 
-    `status` names the engine's reason, or is empty.
-    `happened` is the sentence without what a program that calls should do; empty: all of it.
-    `taken`: of an `extend`, how many of its rows, from the first on, need not be given again.
+    status    the name of the engine's reason, or ""
+    happened  the sentence without its advice; "": the sentence has none
+    taken     rows of an `extend`, counted from its first, that need not be given again
     """
 
     status = ""
@@ -37,15 +37,17 @@ class ReplayError(Exception):
 class Timeout(ReplayError, TimeoutError):
     """No answer came within the time allowed.
 
-    `taken`: of an `extend` that was cut off, how many of its rows are stored, or will be.
+    taken     rows of an `extend` that was cut off, counted from its first, that are stored or
+              will be
     """
 
 
 class LimiterBlocked(Timeout):
-    """The minimum size or the limiter held the request back for as long as it was willing to wait.
+    """The table's minimum size or its limiter held the call back until its time was over.
 
-    `need` items are missing; `by` says who would release it: "inserts" or "samples". `limiter`
-    tells the limiter's numbers, where they are known. `held` is the sentence without its advice.
+    need      how many items are missing
+    by        what would release the call: "inserts" or "samples"
+    held      the sentence without its advice; it has the limiter's numbers, where they are known
     """
 
     def __init__(self, what: str, need: int, by: str, limiter: str = "") -> None:
@@ -77,9 +79,10 @@ class NothingDrawable(ReplayError):
 
 
 class ShortBatch(ReplayError):
-    """Part of the batch was overwritten before it arrived, and drawing again did not help.
+    """Items of the batch were overwritten before they arrived, and drawing again did not help.
 
-    `batch` holds the rest when the caller asked for it; `missing` says how many items it lacks.
+    batch     the items that arrived, where `Client.sample` raised this
+    missing   how many items did not arrive
     """
 
     def __init__(self, what: str, missing: int) -> None:
@@ -91,20 +94,20 @@ class ShortBatch(ReplayError):
 
 
 class SpecMismatch(ReplayError, SpecError):
-    """The columns given and the columns the table stores differ; names column, expected, got."""
+    """The given columns and those that the table stores differ; names the first that does."""
 
 
 class ServerRestarted(ReplayError):
-    """The server came back empty, or stops and ends what it held. `stored_through`, `in_doubt` and
-    `lost` count rows of a writer: a step of one environment is a row, and what closes an episode is
-    one more.
+    """The server came back empty, or it stopped and what it held is gone.
 
-    stored_through  acknowledged by the old server, and gone with it
-    in_doubt        sent, but not answered before it went
-    lost            never sent
+    The counts are of a writer's rows: a step of one environment is a row, and each end of an
+    episode is one more.
 
-    `taken`: of an `extend`, how many of its rows, from the first on, are known to be stored: 0
-    where the server came back empty.
+    stored_through  rows that the old server acknowledged; they are gone with it
+    in_doubt        rows that were sent and not answered
+    lost            rows that were never sent
+    taken           rows of an `extend`, counted from its first, that are known to be stored; 0
+                    where the server came back empty
     """
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
@@ -117,8 +120,11 @@ class ServerRestarted(ReplayError):
 
 
 class SessionExpired(ServerRestarted):
-    """The server gave the session up: after too long a silence, or as it came back with a limiter
-    that lets less in at once. Its rows are still stored."""
+    """The server ended the session; its acknowledged rows are still stored.
+
+    It does so after too long a silence (idle_ms), or where it came back with a limiter that lets
+    less in at once. `stored_through`, `in_doubt` and `lost` count rows as in `ServerRestarted`.
+    """
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         super().__init__(what, stored_through, in_doubt, lost)
@@ -136,15 +142,15 @@ class NotAuthorised(ReplayError, PermissionError):
 
 
 class Insecure(NotAuthorised):
-    """Serving beyond this machine without a key has to be asked for in plain words."""
+    """Other machines could reach the address, and neither a key nor insecure=True was given."""
 
 
 class OverBudget(ReplayError):
-    """Larger than a limit that was fixed when the server or client was opened."""
+    """A request exceeds a limit that was fixed when the server or the client was opened."""
 
 
 class Full(OverBudget):
-    """A bounded queue is full."""
+    """A bounded queue is full: wait for answers, or ask for less at once."""
 
 
 class UnknownTable(ReplayError, KeyError):
@@ -163,15 +169,20 @@ class ClosedError(ReplayError):
 
 
 class ForkedError(ReplayError):
-    """The client was opened in another process."""
+    """The client or server was opened in another process: this one is a forked child of it."""
 
 
 class StaleEpoch(ReplayError):
-    """The table was created anew since: keys and writers of before mean nothing now."""
+    """The table was emptied or made anew; keys and writers from before are no longer valid."""
 
 
 class TableEmptied(StaleEpoch):
-    """The table was emptied under its writer. The attributes are those of ServerRestarted."""
+    """The table was emptied (reset) while a writer was open on it; open a new writer.
+
+    stored_through  rows of the writer that the table had stored; they are gone
+    in_doubt        rows that were sent and not answered
+    lost            rows that were never sent
+    """
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
@@ -183,39 +194,39 @@ class TableEmptied(StaleEpoch):
 
 
 class NoRoom(ReplayError):
-    """Every place of a kind that the server keeps a fixed number of is taken.
+    """All places of a kind are taken: the server has a fixed number of sessions and writers.
 
-    Living programs keep their sessions and writer places, however long they say nothing; those of
-    a program that was killed, or cannot be reached, are free after the server's idle_ms.
+    A running program keeps its places, even where it sends nothing for long. Those of a program
+    that was killed, or cannot be reached, are free after the server's idle_ms.
     """
 
 
 class WeightsGone(ReplayError):
-    """This version of the weights is no longer kept."""
+    """The server does not keep this version of the weights any more, or has none yet."""
 
 
 class TransportError(ReplayError, OSError):
-    """The address, socket or operating system said no."""
+    """The address is wrong, or the socket or the operating system refused."""
 
 
 class ConfigError(ReplayError, ValueError):
-    """A table or server that cannot be; the sentence says what would do."""
+    """An argument or option is not valid; the sentence says what is expected."""
 
 
 class EngineError(ReplayError):
-    """The server refused something the client library should not have sent; please report it."""
+    """The server refused a message that this library should not have sent; please report it."""
 
 
 class ItemsFailed(RuntimeWarning):
-    """Items that a writer asked for and that can never be drawn: told at its flush and close."""
+    """Items that a writer created can never be drawn; its `flush` and `close` warn of them."""
 
 
 class RowsDropped(RuntimeWarning):
-    """Rows that a writer took and that were not stored when it, or its client, was given up."""
+    """Rows that a writer took were not stored when the writer or its client was given up."""
 
 
 def warn(what: str, kind: type[Warning]) -> None:
-    """Warns, in the name of the line outside of this package that led here, by whichever calls."""
+    """Warns, as from the line outside of this package whose call led here."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
         frame, level = frame.f_back, level + 1
@@ -223,14 +234,14 @@ def warn(what: str, kind: type[Warning]) -> None:
 
 
 class Once:
-    """Warns of the first sentence it is called with, and of none after it."""
+    """Warns with the first sentence that it is called with, and never again."""
 
     def __init__(self) -> None:
-        self.told = False
+        self.warned = False
 
     def __call__(self, what: str) -> None:
-        if not self.told:
-            self.told = True
+        if not self.warned:
+            self.warned = True
             warn(what, UserWarning)
 
 
@@ -242,8 +253,8 @@ def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:
 
 
 _WAIT = (
-    "wait: a killed program's is free after the server's idle_ms (30 s by default), a living one "
-    "keeps its own"
+    "wait: the place of a killed program is free after the server's idle_ms (30 s by default); a "
+    "running program keeps its place"
 )
 
 # What each status becomes, and what to do about it. A status that is missing here cannot be

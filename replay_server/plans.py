@@ -9,8 +9,8 @@ offsets; a sampled batch then has that column as [batch, len(offsets), *shape].
     Sequence(length, n)  state columns {0}; every other column {0 .. length-1+n}, n >= 1
     Offsets({...})       as written
 
-The reach of a plan is how far it looks behind and ahead of t. It is what the server needs to know
-when a window is complete and when an item must leave with its oldest step.
+The reach of a plan is how far it looks behind and ahead of t. By it the server knows when a window
+is complete, and when an item has to go with its oldest step.
 
 Limits: offsets lie within ±OFFSET_MAX; a column has at least one offset, a plan at most
 PICK_COUNT_MAX of them over all columns.
@@ -52,7 +52,11 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Plan(Keyworded):
-    """Base of all plans; `_offsets_of` is what a kind of plan decides."""
+    """Base of all plans: which steps of which columns an item holds, around its anchor t.
+
+    Row, NStep, Sequence and Offsets are plans. A column that a batch has from a plan is
+    [B, number of steps, *shape]. The table compares plan and spec: SpecError where they do not fit.
+    """
 
     def _offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         """{column: offsets} for every column of `spec`."""
@@ -89,7 +93,7 @@ class Plan(Keyworded):
         )
 
     def to_json(self) -> str:
-        """{"kind": ..., fields}: one canonical document a plan."""
+        """A canonical JSON document, {"kind": ..., fields}; equal plans give equal text."""
         document = {"kind": type(self).__name__, **_document_of(self)}
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
@@ -115,7 +119,7 @@ def plan_from_json(text: str | bytes) -> Plan:
 
 @dataclass(frozen=True)
 class Row(Plan):
-    """Plain rows: the anchor step and nothing else."""
+    """Plain rows: each column at the anchor step t only, [B, 1, *shape]."""
 
     def _offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         return {column.name: (0,) for column in spec}
@@ -123,7 +127,14 @@ class Row(Plan):
 
 @dataclass(frozen=True)
 class NStep(Plan):
-    """An n-step transition; with stack=k the frames of both stacks, each frame once."""
+    """An n-step transition, for `Batch.transitions`.
+
+    n         steps of the return, 1 to 1024
+    stack     frames of an observation; 1: no stacks
+
+    Observation columns come at t and t+n; with stack=k at t-k+1 to t+n, which are the frames of
+    both stacks, each once. "reward" and "terminated" come at t to t+n-1, the other columns at t.
+    """
 
     _MEANT: ClassVar[dict[str, str]] = {"n_step": "n", "frame_stack": "stack", "gamma": GAMMA}
 
@@ -153,13 +164,16 @@ class NStep(Plan):
 
 @dataclass(frozen=True)
 class Sequence(Plan):
-    """A stretch of `length` steps and the `n` rows behind it, to bootstrap from: `length` + `n`
-    rows an item; state at its start.
+    """`length` steps in a row, and the `n` rows after them to bootstrap from.
 
-    `state` names the columns (or groups) of recurrent state, which are needed at t only. Of all
-    rows but the last, row i is a step exactly where i < batch.ahead: where its episode ends sooner,
-    the others hold its last observation, and zeros for the rest. The last row is there for its
-    observation; whether more happened there nothing tells, so `n` is at least 1.
+    length    steps of the sequence, burn-in included, 1 to 1024
+    n         rows after them, at least 1
+    state     names of columns (or groups) of recurrent state, which are taken at t only
+
+    All other columns come at t to t+length+n-1: `length` + `n` rows. Of all rows but the last, row
+    i is a step exactly where i < batch.ahead. Where the episode ends sooner, the rows after its end
+    hold its last observation, and zeros in the other columns. Use the last row for its observation
+    only: a batch does not say whether a step happened there. So `n` is at least 1.
     """
 
     _MEANT: ClassVar[dict[str, str]] = {
@@ -180,9 +194,10 @@ class Sequence(Plan):
         if self.n == 0:
             instead = f"Sequence({self.length - 1})" if self.length > 1 else "Row()"
             raise SpecError(
-                "Sequence(n) is 0; expected at least 1, the row behind the last step, or nothing "
-                f"tells whether that one happened (n_step in a file): {instead} copies as many "
-                "rows; a region made with n=0 is another plan's: name a new one"
+                "Sequence(n) is 0 (n_step in a file); expected at least 1, the row after the last "
+                "step: without it a batch does not say whether that step happened; "
+                f"{instead} copies as many rows; a region made with n=0 is another plan's: name a "
+                "new one"
             )
         names = self.state if isinstance(self.state, list | tuple) else (None,)
         if not all(isinstance(name, str) for name in names):
@@ -201,10 +216,12 @@ class Sequence(Plan):
 
 @dataclass(frozen=True)
 class Offsets(Plan):
-    """Offsets written out per column, for windows the named plans do not describe.
+    """Offsets for each column, for windows that the named plans do not describe.
 
-    The row at offset i is a step where i < batch.ahead; of the plan's furthest offset nothing
-    tells. So let the observation reach one row further than actions and rewards.
+    columns   {column: rising offsets from t, each within -1024 to 1024}, for every column
+
+    The row at offset i is a step where i < batch.ahead. Of the plan's furthest offset a batch does
+    not say so. So let the observation reach one row further than actions and rewards.
     """
 
     columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

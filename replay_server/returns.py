@@ -1,6 +1,6 @@
 """From sampled windows to what an update needs: n-step returns, discounts and next observations.
 
-The target, once and for all (it is decided by two facts of an item: `terminated` and `ahead`):
+Two facts of an item decide its target, `terminated` and `ahead`:
 
     m = min(n, ahead)                        rows that follow t in its episode, at most n
     j = the first i < m with terminated[t+i]    a cut return: the end of a life or of the episode
@@ -26,14 +26,15 @@ from .support.values import HUGE, real
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """A batch whose targets are `rewards + discounts * Q(next_observations)`; B items.
+    """B transitions; the target of each is `rewards + discounts * Q(next_observations)`.
 
-    observations, next_observations  [B, *shape] o_t and o_{t+m}; [B, k, *shape] where the plan
-                       stacks k frames; {entry: array} where the space is a Dict or a Tuple
-    actions            [B, *shape]; {entry: array} likewise
-    rewards            float32 [B]: the return G over the m steps
-    discounts          float32 [B]: gamma^m, or 0 where the return was cut by a termination
-    weights            float32 [B]: importance weights
+    observations, next_observations  [B, *shape]: o_t and o_{t+m}, where m = min(n, ahead);
+                       [B, k, *shape] where the plan stacks k frames; {leaf: array} where the space
+                       is a Dict or a Tuple
+    actions            [B, *shape]; {leaf: array} where the space is a Dict or a Tuple
+    rewards            float32 [B]: the discounted return over the m steps
+    discounts          float32 [B]: gamma^m; 0 where a termination cut the return
+    weights            float32 [B]: importance weights, for the loss
     """
 
     observations: Any
@@ -47,10 +48,14 @@ class Transitions:
 def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tuple[Any, Any, Any]:
     """(G_t [B], discount_t [B], m [B]): the target is G_t + discount_t * Q(o_{t+m}).
 
-    reward float32 [B, n], terminated bool [B, n], both arrays or both tensors; ahead integers [B],
-    at least 1, as a batch has them; gamma 0 to 1. discount_t is gamma^m, or 0 where the return was
-    cut. What lies at or behind m in reward and terminated is not looked at. ConfigError where they
-    are not these (the numbers of an `ahead` on a GPU are not waited for).
+    reward      float32 [B, n]
+    terminated  bool [B, n]; both arrays, or both tensors
+    ahead       integers [B], at least 1, as batch.ahead has them
+    gamma       discount of one step, 0 to 1
+
+    m is min(n, ahead). discount_t is gamma^m, or 0 where a termination cut the return. Entries of
+    reward and terminated at m and after it are not used. ConfigError where an argument is not as
+    said; the numbers of an `ahead` on a GPU are not checked, since that would wait for the GPU.
     """
     gamma = real("gamma", gamma, 0.0, 1.0)
     _require_alike(reward, terminated)
@@ -103,7 +108,7 @@ def _require_alike(reward: Any, terminated: Any) -> None:
 
 
 def _library(value: Any) -> str:
-    """Whose array it is, told without importing torch."""
+    """Whose array it is: "numpy", "torch" or ""; found without importing torch."""
     if isinstance(value, np.ndarray):
         return "numpy"
     return "torch" if hasattr(value, "detach") and hasattr(value, "is_complex") else ""
@@ -144,7 +149,7 @@ def _rows_ahead(reward: Any, ahead: Any, n: int) -> Any:
 def transitions_of(
     batch: Any, gamma: float, device: Any = None, reward_clip: float | None = None
 ) -> Transitions:
-    """See `Batch.transitions`."""
+    """The work of `Batch.transitions`, which documents the arguments."""
     gamma = real("gamma", gamma, 0.0, 1.0)
     if reward_clip is not None:
         reward_clip = real("reward_clip", reward_clip, 0.0, HUGE)
@@ -188,7 +193,7 @@ def _observations(data: dict[str, Any], ahead: np.ndarray) -> tuple[dict, dict]:
 
 
 def _tensor(part: Any, device: Any) -> Any:
-    """Shared memory where possible; wide unsigned integers, which torch hardly knows, as int64."""
+    """A tensor, in shared memory where possible. uint16 and wider become int64 for torch."""
     import torch
 
     if isinstance(part, np.ndarray) and part.dtype.kind == "u" and part.dtype.itemsize > 1:
@@ -197,8 +202,8 @@ def _tensor(part: Any, device: Any) -> Any:
 
 
 def _require_transitions(batch: Any) -> np.ndarray:
-    """Rows ahead, int64 [B], on the host, so that no GPU is waited for. ConfigError where the items
-    are no transitions."""
+    """The batch's `ahead` as int64 [B], on the host, so that no GPU is waited for. ConfigError
+    where the items are no transitions."""
     data, what = batch.data, f"plan {batch.plan!r} of table {batch.table!r} holds"
     groups = {name.split("/")[0] for name in data if "/" in name} & {"observation", "action"}
     for name in ("observation", "action", "reward", "terminated"):
@@ -251,8 +256,8 @@ def _is_of(group: str, column: str) -> bool:
 
 
 def leaves(group: str, columns: dict[str, Any]) -> Any:
-    """The columns of a group as `Transitions` has them: the one array, or {leaf: array} of "a/0"
-    for "observation/a/0" where the space is a Dict or a Tuple."""
+    """The columns of a group as `Transitions` has them: one array; for a Dict or Tuple space
+    {leaf: array}, where the leaf of "observation/a/0" is "a/0"."""
     return columns.get(group, {name[len(group) + 1 :]: part for name, part in columns.items()})
 
 
@@ -269,6 +274,6 @@ def check_device(device: Any, pin: bool) -> None:
     if (kind == "cuda" or pin) and not torch.cuda.is_available():
         asked = "pin=True" if kind != "cuda" else f"device {str(device)!r}"
         raise ConfigError(
-            f"{asked}: torch {torch.__version__} sees no GPU here; leave it away, or say "
+            f"{asked}: torch {torch.__version__} sees no GPU here; leave it out, or give "
             "device='cpu'"
         )

@@ -1,12 +1,12 @@
 """A server from Python: tables become one region of memory, a port, and a thread of the core.
 
-`Server([table], url)` is serving when the constructor returns and stops, cleanly, at `close` or the
-end of `with`. `loopback://NAME` servers have no thread: whoever waits for them runs their turn, in
-the same process; with `virtual_clock=True` their time is counted in turns, so that a run can be
+`Server([table], url)` serves when the constructor returns; `close` or the end of `with` stops it
+cleanly. `loopback://NAME` servers have no thread: a client that waits for one runs its turn, in
+the same process. With `virtual_clock=True` their time is counted in turns, so that a run can be
 repeated bit by bit.
 
-Without a key only addresses of this machine are served, unless `insecure=True` says in plain words
-that anybody who reaches the port may read and write the tables.
+Without a key only addresses of this machine are served. With `insecure=True` others are too: then
+anybody who reaches the port may read and write the tables.
 """
 
 from __future__ import annotations
@@ -40,30 +40,34 @@ COUNTS = ("mtu", "batch_max", "records", "idle_ms", "lapse_ms", "receive_budget"
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Everything about a server but its tables. Zero means the default of the core or the url.
+    """The options of a server; its tables are apart. 0: the default of the core or of the url.
 
     url           loopback://NAME, udp://HOST:PORT[?mtu=N], zmq+tcp://HOST:PORT[?mtu=N] or
-                  dpdk://IP:PORT?vdev=...[,mtu=N]; port 0 takes any free one
-    seed          of the draws; drawn by the operating system, and told, where it is None
-    insecure      serve beyond this machine without a key
-    mtu           the largest datagram in bytes
+                  dpdk://IP:PORT?vdev=...[,mtu=N]; port 0: any free port
+    seed          seed of the draws; None: one from the operating system, `Server.seed` has it
+    insecure      serve other machines too, without a key
+    mtu           bytes of the largest datagram
     curve_secret_key  zmq+tcp only: file with the server's secret key
-    curve_clients     and the folder of the public keys that are let in; nobody else is
+    curve_clients     zmq+tcp only: folder with the public keys of the clients that are let in
     busy_poll     the server's thread never sleeps
-    core          the core its thread is pinned to; None: not pinned
-    virtual_clock loopback only: time is counted in turns, and keys begin at the capacity
-    region        folder for the memory, taken over if it exists; None: memory that ends with this
-    verify        a region is taken over only if every stored step has its checksum; that reads all
-                  of it: some seconds where it is large and in memory, the disk's time where not
-    sessions      clients at once (a writer is one)
-    sessions_per_address  of these, what the addresses of one other machine may have, over udp;
-                  0: three quarters. This machine's own may have all
-    batch_max     items in one batch; records: sample requests a client may have under way
-    idle_ms       silence after which a session is given up
-    lapse_ms      how long granted credit lasts
-    weights_max   bytes of the largest weights; 0: none are kept
-    receive_budget  datagrams that may be in flight towards the server; 0: half of what the port can
-                  take, since a repeat lies there beside what it repeats
+    core          core that its thread is pinned to; None: not pinned
+    virtual_clock  loopback only: time is counted in turns, and keys begin at the capacity
+    region        folder for the memory; one that exists is taken over. None: memory that ends with
+                  the server
+    verify        take a region over only if the checksum of each stored step is right. That reads
+                  all of it: some seconds where it is large and in memory, longer from a disk
+    sessions      clients at once; each writer counts as one
+    sessions_per_address  udp: sessions at once from one other machine; 0: three quarters of
+                  `sessions`. This machine may have all
+    batch_max     items in one batch
+    records       sample requests that one client may have under way
+    idle_ms       milliseconds of silence after which a session is given up
+    lapse_ms      milliseconds that granted credit lasts
+    weights_max   bytes of the largest weights; 0: no weights are kept
+    receive_budget  datagrams that may be in flight towards the server; 0: half of what the port
+                  holds, since a repeated datagram may lie there beside the first one
+
+    Raises ConfigError where an option is not valid, or two exclude each other.
     """
 
     url: str = "loopback://"
@@ -115,7 +119,7 @@ class ServerOptions:
 
 
 class Named(TypedDict, total=False):
-    """ServerOptions once more, but the url: what editors and type checkers know of Server(...)."""
+    """The fields of ServerOptions but url: for editors and type checkers, of Server(...)."""
 
     seed: int | None
     insecure: bool
@@ -138,7 +142,18 @@ class Named(TypedDict, total=False):
 
 
 class Server:
-    """See above. Options by name as in `ServerOptions`, or one of these as `options`."""
+    """A server of `tables` in this process: memory, a port, and a thread of the core.
+
+    tables    one Table, or up to 16 of them
+    url       where it serves, as in `ServerOptions`; its `address` has the port that was taken
+    options   a `ServerOptions`; or give its fields by name, not both
+
+    It serves when the constructor returns, and stops at `close` or the end of `with`. A server at
+    loopback:// has no thread: a client that waits for it runs its turns. Without a key only
+    addresses of this machine are served (Insecure), unless insecure=True: then anybody who reaches
+    the port may read and write the tables. Raises ConfigError where tables or options are not
+    valid, TransportError where the address is not to be had.
+    """
 
     def __init__(
         self,
@@ -157,7 +172,7 @@ class Server:
         if options is None:
             options = ServerOptions(**({"url": url} if url is not None else {}), **named)
         elif named or url is not None:
-            raise ConfigError("give either options or single ones by name")
+            raise ConfigError("give either `options` or single options by name, not both")
         self.tables = (tables,) if isinstance(tables, Table) else listed(tables)
         self.options = options
         self.seed = secrets.randbits(63) if options.seed is None else options.seed
@@ -188,7 +203,7 @@ class Server:
             raise
 
     def _start(self, core: int | None) -> None:
-        """The server's thread; ConfigError where there is no such core to pin it to."""
+        """Starts the server's thread; ConfigError where there is no such core to pin it to."""
         started = lib.rp_service_start(self._service.raw)
         if core is not None and started == -_native.NUMBERS["BAD_ARGUMENT"]:
             if not _native.PINS:
@@ -207,14 +222,14 @@ class Server:
 
     @property
     def address(self) -> str:
-        """What clients connect to, the port resolved; also in a forked child, which needs it."""
+        """The URL that clients connect to, with the port that was taken; also in a forked child."""
         if self._service.inherited:
             return self._address
         return _native.text(lib.rp_service_address(self._service.raw))
 
     @property
     def memory(self) -> int:
-        """Bytes of the server's region, were all of it used: pages that nobody wrote take none."""
+        """Bytes of the server's region; pages that were never written take no memory yet."""
         return lib.rp_service_memory(self._service.raw)
 
     @property
@@ -224,23 +239,26 @@ class Server:
 
     @property
     def changes(self) -> str:
-        """What a region that was taken over got from these options: "idle_ms 30000 -> 1000"."""
+        """Options that differ from those of a region that was taken over, such as
+        "idle_ms 30000 -> 1000"; "" if none do."""
         return _native.text(lib.rp_service_changes(self._service.raw))
 
     @property
     def incarnation(self) -> int:
+        """The number of the server's life; another number means that it came back empty."""
         return lib.rp_service_incarnation(self._service.raw)
 
     @property
     def weights_version(self) -> int:
-        """The newest complete weights; 0 before the first."""
+        """The version of the newest complete weights; 0 before the first."""
         return lib.rp_service_weights_version(self._service.raw)
 
     def counters(self) -> dict[str, int]:
-        """{name: value} of every counter, and of what is no counter of the engine's:
+        """{name: value}: the engine's counters, and three more:
 
-        sessions  open now
-        dropped   datagrams the network did not take; dropped_in: dropped below the engine
+        sessions    sessions that are open now
+        dropped     datagrams that the network did not take
+        dropped_in  datagrams that were dropped before they reached the engine
         """
         raw = self._service.raw
         counters = _native.counters_of(lambda numbers: lib.rp_service_counters(raw, numbers))
@@ -249,32 +267,33 @@ class Server:
         return counters | {"sessions": sessions, "dropped": dropped, "dropped_in": dropped_in}
 
     def stats(self) -> Stats:
-        """What `Client.stats` tells: counters, who is there, and what the transport counts."""
+        """Counters, sessions that are open, and what the transport counts; as `Client.stats`."""
         look = self._measure()
         return Stats(
             look.counters, look.sessions, look.incarnation, look.weights_version, look.facts
         )
 
     def _measure(self) -> Measures:
-        """Counters, times, ages, tables and sessions, all of one moment."""
+        """Counters, times, ages, tables and sessions, all at the same moment."""
         return measures_of(self._service)
 
     @property
     def lost(self) -> str:
-        """Why nobody will reach this server again, its network card being gone; "" if they can."""
+        """Why no client can reach this server again (its network card is gone); "" if they can."""
         return _native.text(lib.rp_service_lost(self._service.raw))
 
     @property
     def remark(self) -> str:
-        """What whoever runs this host should read, or "": another host has the server's address."""
+        """A warning for the operator of this host, or "": another host has the server's address."""
         return _native.text(lib.rp_service_remark(self._service.raw))
 
     def turn(self) -> int:
-        """One turn by hand, for loopback servers; how many datagrams it found."""
+        """Runs one turn of a loopback server; returns how many datagrams it found."""
         return _native.check(lib.rp_service_turn(self._service.raw), "turning the server")
 
     @property
     def closed(self) -> bool:
+        """Whether this server is closed."""
         return self._service.closed
 
     def close(self) -> None:

@@ -50,23 +50,28 @@ ALWAYS_FINITE = ("reward", "action")  # whatever else may be NaN; extras may: -i
 
 
 def cannot_be_said(name: str) -> str:
-    """Of a column of that name, where writers of steps are to fill it."""
+    """The sentence for a column of that name in a table that writers of steps fill."""
     return (
-        f"column {name!r}: to a writer that word tells how an episode goes on, and is not stored; "
-        f"name the column otherwise, such as 'own_{name}'"
+        f"column {name!r}: a writer takes this name for how an episode goes on, and does not store "
+        f"it; name the column otherwise, such as 'own_{name}'"
     )
 
 
 class SpecError(ValueError):
-    """A spec that cannot be built, or values that do not fit it; names column, expected and got."""
+    """A spec cannot be built, or values do not fit it; names column, expected and got."""
 
 
 @dataclass(frozen=True, init=False)
 class Column:
-    """One named field of a step.
+    """One named array of a step.
 
-    `shape` is that of one step (no batch axis). `pad` says what stands behind an episode's start
-    when a plan reaches there: "zero" bytes, or the episode's "first" row repeated.
+    name      text; parts separated by "/" make groups, such as "observation/camera"
+    dtype     bool, an integer, or a float of at most 8 bytes
+    shape     of one step, without a batch axis
+    pad       what a plan gets from before an episode's start: "zero" bytes, or the episode's
+              "first" row, repeated
+
+    Raises SpecError where these are not valid.
     """
 
     name: str
@@ -111,9 +116,11 @@ class Column:
 
     @property
     def alignment(self) -> int:
+        """The column's offset in a record is a multiple of this number of bytes."""
         return min(8, self.dtype.itemsize)
 
     def to_json(self) -> dict[str, Any]:
+        """Name, dtype, shape and pad, as a dict that JSON holds."""
         return {
             "name": self.name,
             "dtype": self.dtype.name,
@@ -122,6 +129,7 @@ class Column:
         }
 
     def describe(self) -> str:
+        """Dtype, shape and pad in a few words, for errors."""
         return f"{self.dtype.name}{list(self.shape)} pad={self.pad}"
 
 
@@ -131,10 +139,15 @@ def _round_up(value: int, to: int) -> int:
 
 @dataclass(frozen=True, init=False)
 class Spec:
-    """The columns of a step and where each lies in its record.
+    """The columns of a step, and where each lies in its record.
 
-    `tuples` names the groups (such as "observation" or "observation/arm") that were tuples before
-    flattening, so that `unflatten` gives tuples back where there were tuples.
+    columns      the Columns, in the order of the record
+    tuples       groups (such as "observation" or "observation/arm") that were tuples before
+                 flattening; `unflatten` makes tuples of them again
+    offsets      {column: its offset in the record, in bytes}
+    record_size  bytes of a record, a multiple of 8
+
+    Raises SpecError where the columns do not go together.
     """
 
     columns: tuple[Column, ...]
@@ -196,6 +209,7 @@ class Spec:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the columns, in their order."""
         return tuple(self.offsets)
 
     @property
@@ -204,20 +218,20 @@ class Spec:
         return self.record_size - sum(column.size for column in self.columns)
 
     def group(self, name: str) -> tuple[Column, ...]:
-        """The columns of `name`: the column itself, or every column below "name/"."""
+        """The column called `name`, and every column below "name/"; () where there is none."""
         return tuple(c for c in self.columns if c.name == name or c.name.startswith(name + "/"))
 
     # -- records ---------------------------------------------------------------------------------
 
     def record_dtype(self) -> np.dtype:
-        """The record as a NumPy structured dtype: same names, offsets and size as on the wire."""
+        """The NumPy structured dtype of a record: names, offsets and size as they are stored."""
         return self._record
 
     def pack(self, values: Mapping[str, Any], count: int, *, partial: bool = False) -> np.ndarray:
         """Columns of [count, *shape] -> records, uint8 [count, record_size], gaps zero.
 
-        `partial` allows columns to be missing; they become zeros (closing rows hold only an
-        observation). Raises SpecError naming column, expected and got.
+        With `partial`, columns may be missing; they become zeros (closing rows hold only an
+        observation). Raises SpecError that names column, expected and got.
         """
         unknown = [name for name in values if name not in self.offsets]
         if unknown:
@@ -255,7 +269,8 @@ class Spec:
     def flatten(self, name: str, value: Any) -> dict[str, Any]:
         """A nested value (dicts, tuples, arrays) of the group `name` -> {column: leaf}.
 
-        Leaves are passed on as they are, with whatever leading axes they have.
+        Leaves are passed on as they are, with any leading axes. SpecError where a column is missing
+        or unknown.
         """
         flat: dict[str, Any] = {}
         _flatten_into(flat, name, value, self.offsets)
@@ -297,7 +312,7 @@ class Spec:
 
     @staticmethod
     def from_json(text: str | bytes) -> Spec:
-        """The inverse of `to_json`; raises SpecError on anything else."""
+        """The Spec of a document that `to_json` made; SpecError where the text is another."""
         try:
             document = json.loads(text)
             columns = tuple(
@@ -474,11 +489,15 @@ def _flatten_into(flat: dict[str, Any], name: str, value: Any, leaves: Mapping[s
 def spec_from(
     env: Any, *, extras: Iterable[Column] = (), pad: str | Mapping[str, str] = "zero"
 ) -> Spec:
-    """The spec of what a Gymnasium Env or VectorEnv produces: one step of one environment.
+    """The Spec of one step of one environment, for a Gymnasium Env or VectorEnv.
 
-    Columns: "observation" (or "observation/..."), "action" (or "action/..."), "reward" float32,
-    "terminated" bool, then `extras`. `pad` is the edge rule of the observation columns, one for all
-    or by column name. Raises SpecError naming the space that is not supported.
+    extras    more columns, after the others
+    pad       of the observation columns, what stands before an episode's start: "zero" or "first",
+              one for all or {column: pad}
+
+    The columns are "observation" (or "observation/..."), "action" (or "action/..."), "reward"
+    float32, "terminated" bool, then `extras`. Raises SpecError that names the space that is not
+    supported: Box, Discrete, MultiBinary, MultiDiscrete, and Dict and Tuple of these are.
     """
     if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
         raise SpecError(f"expected a Gymnasium Env or VectorEnv, got {env!r}")

@@ -32,13 +32,15 @@ from .support.values import whole
 
 
 def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any, Any]:
-    """(obs, next_obs), each [B, k, *shape], of one sampled observation column.
+    """(obs, next_obs), each [B, k, *shape], of one sampled observation column; k is `stack`.
 
-    frames: [B, k + n, *shape] (stack=k > 1) or [B, 2, *shape] (stack=1), array or tensor.
-    ahead: integers [B], rows after t in the episode; on the host, so that no GPU is waited for.
-    obs is always a view of frames; next_obs is one where every item has ahead >= n, else a copy.
-    Raises SpecError when frames has another number of steps, or ahead is not one number an item, of
-    at least 0.
+    frames    [B, k + n, *shape]; for stack=1 [B, 2, *shape]; an array or a tensor
+    ahead     integers [B], at least 0: rows after t in the episode, as batch.ahead has them. On the
+              host, so that no GPU is waited for
+    n         steps of the plan NStep(n, stack)
+
+    obs is a view of frames. next_obs is a view where every item has ahead >= n, else a copy. Raises
+    SpecError where frames has another number of steps, or `ahead` is not as said.
     """
     n, stack = whole("n", n, 1, error=SpecError), whole("stack", stack, 1, error=SpecError)
     if len(getattr(frames, "shape", ())) < 2:
@@ -81,10 +83,12 @@ def _rows_ahead(ahead: Any, count: int) -> np.ndarray:
 
 
 class FrameStack:
-    """The running stacks of B environments for one observation column.
+    """The running stacks of `count` = B environments for one observation column, k frames each.
 
-    Owned by the actor's loop. `array` is [B, k, *shape], oldest frame first; it is the same buffer
-    for life, so copy what must outlive the next call.
+    array     [B, k, *shape] of the column's dtype, oldest frame first
+
+    `array` is always the same buffer, and each call changes it: copy what has to last longer.
+    Raises SpecError where frames do not fit the column.
     """
 
     def __init__(self, column: Column, stack: int, count: int) -> None:
@@ -94,7 +98,11 @@ class FrameStack:
         self.array = np.zeros((count, self.stack, *column.shape), column.dtype)
 
     def reset(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        """Start episodes with `frames` [B, *shape] where `mask` [B] says so (default: all)."""
+        """Starts episodes with `frames` [B, *shape] where `mask`, bool [B], is true; None: all.
+
+        The frames before the first are zeros, or copies of it, as `column.pad` says. Returns
+        `array`.
+        """
         count = len(self.array)
         mask = np.ones(count, np.bool_) if mask is None else flags_of(mask, count)
         first = fitted(self.column, frames, count)[mask]
@@ -106,16 +114,16 @@ class FrameStack:
         return self.array
 
     def following(self, frames: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """What `push` would make of the environments in `mask`, as a copy [E, k, *shape].
+        """The stacks that `push` would make of the environments in `mask`: a copy [E, k, *shape].
 
-        For an episode's final observation, which is looked at once and never acted on.
+        mask: bool [B]. For final observations of episodes, which are used once and not acted on.
         """
         mask = flags_of(mask, len(self.array))
         frames = fitted(self.column, frames, len(self.array))
         return np.concatenate([self.array[mask, 1:], frames[mask][:, None]], axis=1)
 
     def push(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        """Append `frames` [B, *shape] where `mask` [B] says so (default: all)."""
+        """Appends `frames` [B, *shape] where `mask`, bool [B], is true (None: all); `array`."""
         frames = fitted(self.column, frames, len(self.array))
         if mask is None:
             self.array[:, :-1] = self.array[:, 1:].copy()

@@ -1,9 +1,8 @@
 """A table as its owner describes it: its steps, its items, how they are drawn and when.
 
-`Table` is a description and nothing else; `Server([table, ...])` makes it real, and its `layout` is
-what the engine is told. The same facts travel to every client as one JSON document (spec and
-plans), from which `layout_of` rebuilds the same `Layout`: client and server agree because they run
-the same function on the same bytes.
+A `Table` is only a description: `Server([table, ...])` makes the table, and the engine gets its
+`layout`. Spec and plans travel to every client as one JSON document, from which `layout_of`
+rebuilds the same `Layout`. Both agree because they run the same function on the same bytes.
 
 An item as it is sent is its picks back to back, column by column in the spec's order and offset by
 offset inside a column, so that each column lands with one copy an item:
@@ -41,9 +40,11 @@ FACTS = ("observation", "action", "reward", "terminated")  # of each step of an 
 class Prioritized(Keyworded):
     """Items are drawn in proportion to priority ** alpha (Schaul et al. 2015, section 3.3).
 
-    priority ** alpha is kept in units of 2^-26, at least one, and up to 2^37 / capacity: what is
-    larger is drawn like that (the server counts masses_saturated, a client warns once). So scale
-    priorities between.
+    alpha     0 to 8; 0 draws all items of positive priority alike
+
+    The server keeps priority ** alpha in units of 2^-26: at least one unit, at most 2^37 /
+    capacity. A larger one is drawn like the largest; the server counts masses_saturated, and a
+    client warns once. So scale priorities to lie between.
     """
 
     alpha: float = 0.6
@@ -54,16 +55,17 @@ class Prioritized(Keyworded):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every item of positive priority is equally likely."""
+    """Every item of positive priority is drawn with the same probability."""
 
     @property
     def alpha(self) -> float:
+        """0: priorities make no difference, but for 0 itself."""
         return 0.0
 
 
 @dataclass(frozen=True)
 class MinSize(Keyworded):
-    """Nothing is drawn before `items` items were created since the table was last emptied."""
+    """Nothing is drawn until `items` items were created, counted since the table was emptied."""
 
     items: int = 1
 
@@ -79,16 +81,19 @@ class MinSize(Keyworded):
 class SamplesPerInsert(Keyworded):
     """Each item is drawn `ratio` times on average: inserts and draws wait for each other.
 
-    Reverb's rule: error_min <= inserted * ratio - sampled <= error_max. An `error_buffer` e
-    means ratio * min_size -+ e; a pair gives the two bounds themselves. It must leave room for one
-    insert and one draw: at least max(1, ratio) on either side. None: ratio * min_size, so that
-    twice min_size go in before the first draw, and no less than four times that least room.
-    A loop that adds and draws in one thread gives as min_size the items it draws from at first.
+    ratio         draws for each item, above 0
+    min_size      items that are there before the first draw. A loop that adds and draws in one
+                  thread gives the number of items from which it draws first
+    error_buffer  a number e: the bounds are ratio * min_size - e and + e; a pair: the two bounds,
+                  error_min and error_max. At least max(1, ratio) on either side, which is room for
+                  one insert and one draw. None: ratio * min_size, so that twice min_size items go
+                  in before the first draw; at least 4 * max(1, ratio)
 
-    A client's messages hold at most so many items as half of error_max - error_min is worth, or
-    one. A batch of more than error_max - error_min is refused (OverBudget). Nothing is drawn before
-    min_size items are there; so a pair whose error_max lies below ratio * min_size lets in more at
-    first: min_size, and what the message that reaches it holds beyond.
+    The rule is Reverb's: error_min <= inserted * ratio - sampled <= error_max. A batch of more than
+    error_max - error_min items is refused (OverBudget). One message of a client holds items that
+    are worth at most half of error_max - error_min, but at least one. A pair whose error_max lies
+    below ratio * min_size lets in more at first: min_size items, and the rest of the message that
+    reaches that number.
     """
 
     _MEANT: ClassVar[dict[str, str]] = {
@@ -133,7 +138,7 @@ class SamplesPerInsert(Keyworded):
 
 
 def _error_buffer(given: Any) -> float | tuple[float, float] | None:
-    """SamplesPerInsert's error_buffer, its numbers checked."""
+    """The error_buffer of SamplesPerInsert, with its numbers checked."""
     what = "SamplesPerInsert(error_buffer)"
     if given is None:
         return None
@@ -220,17 +225,19 @@ def layout_of(document: bytes) -> Layout:
 class Table(Keyworded):
     """A ring of `capacity` steps, and the items anchored in it.
 
-    name      at most 31 bytes
-    step      the columns of one step
-    plan      what a sampled item holds: one plan, or several by name; Row() by default
-    capacity  steps kept; the oldest go first
+    name      1 to 31 bytes
+    step      Spec: the columns of one step
+    plan      what a sampled item holds: one plan, or {name: plan}; Row() by default
+    capacity  steps that are kept; the oldest are overwritten first
     sampler   Prioritized(alpha) or Uniform()
     limiter   MinSize(n) or SamplesPerInsert(ratio, min_size, error_buffer)
-    writers   writers at once, on whatever machines: all of them may be one's; streams: episodes
-              open at once in one writer
-    window    steps one writer may have unanswered; the largest legal up to 8192 by default.
-              window * writers may not exceed capacity / 16, so declare as many writers as there
-              will be: places that nobody takes make the window of all others smaller
+    writers   writers at once, from all machines; one machine may have all of them
+    streams   episodes that are open at once in one writer
+    window    steps that one writer may have unanswered; None: the largest legal number up to 8192.
+              window * writers may not exceed capacity / 16. So declare as many writers as there
+              will be: a place that nobody takes makes the window of the others smaller
+
+    Raises ConfigError where these are not valid together, SpecError where a plan does not fit.
     """
 
     _MEANT: ClassVar[dict[str, str]] = {"size": "capacity", "max_size": "capacity", "spec": "step"}
@@ -294,7 +301,7 @@ class Table(Keyworded):
                 _require_facts(where, self.step, plan)
 
     def _resolved_window(self) -> int:
-        """The window the engine is told."""
+        """The window that the engine gets."""
         if self.window is not None:
             return self.window
         return min(WINDOW_DEFAULT, self.capacity // RESERVED_SHARE // self.writers)
@@ -305,7 +312,7 @@ class Table(Keyworded):
 
 
 def require_steps(where: str, spec: Spec) -> None:
-    """ConfigError where no writer of steps could fill the columns."""
+    """ConfigError where a writer of steps cannot fill a column."""
     for name in spec.names:
         group = name.split("/")[0]
         if group in SAID:
@@ -331,7 +338,7 @@ def require_steps(where: str, spec: Spec) -> None:
 
 
 def _require_facts(where: str, spec: Spec, plan: Plan) -> None:
-    """ConfigError where a plan of transitions has not what each of them holds."""
+    """ConfigError where a plan of transitions lacks a column that each transition has."""
     for name in FACTS if isinstance(plan, NStep | Sequence) else ():
         if not spec.group(name):
             raise ConfigError(

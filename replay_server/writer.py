@@ -1,8 +1,8 @@
 """Writing experience: rows go in as they happen, items are created when their window is complete.
 
-A `Writer` is a session of its own with one place on one table. It keeps, for each of its streams
-(one an environment), the number of the next row and how many rows its open episode has; rows are
-counted along a stream from 0, closing rows included, and (stream, step) names a row for good.
+A `Writer` is a session of its own with one place on one table. For each of its streams, one for an
+environment, it keeps the number of the next row and how many rows the open episode has. Rows count
+from 0 along a stream, closing rows included; (stream, step) names a row for good.
 
     add, add_batch   what `step` returned -> rows (autoreset.py) -> append; returns what is `Ready`
     append           rows made elsewhere, such as by an actor that computes its own windows
@@ -10,23 +10,14 @@ counted along a stream from 0, closing rows included, and (stream, step) names a
     flush            waits until everything is acknowledged, which means stored; raises otherwise
 
 An anchor is ready once as many rows follow it as the table's plans reach ahead, or its episode has
-ended. Anchors that `add` returned and that nobody created by the next `add`, `flush` or `close`
-are created then, with the running maximum: whoever has no priorities need not care. Until a caller
-uses `create_items`, `send` does so, too, and a call of the client once they have waited KEPT_S.
+ended. Where no call creates its item, the next `add`, `flush` or `close` does, with the running
+maximum; until a caller uses `create_items`, so do `send`, and calls of the client after KEPT_S.
 
-What `add` takes is gathered here, some dozens of rows, and is handed to the link in one call
+What `add` takes is gathered here, some dozens of rows, and handed to the link in one call
 (block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
-has waited HOLD_S leaves with the next call of the writer or of its client (`_look_after`), from the
-thread that adds; `send` hands over and sends at once, `flush` waits until it is stored:
-acknowledged is what the server acknowledged, never what `add` returned from. What was taken and the
-server does not let in yet (a limiter holds it back) stays here and goes first; a call of `add`,
-`append` or `create` that raises Timeout or LimiterBlocked has taken nothing: call it again with the
-same step. Closing the writer ends its session: open episodes are cut at their last stored row.
-
-What is taken and not acknowledged is bounded: a limiter that holds the writer back holds back who
-calls it. A thread owns the writer from its first `add` to its `flush`: two that add in turns would
-store episodes made of both. Rewards and actions that are not finite are refused, observations
-unless told not to; what an extra column holds is its owner's business.
+has waited HOLD_S leaves with the next call of the writer or its client, in the thread that adds.
+Rows that a limiter holds back stay here and go first; how many is bounded, then calls wait. A call
+that raises Timeout or LimiterBlocked has taken nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +35,7 @@ from numpy import ndarray
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .errors import ClosedError, ConfigError, ReplayError, ServerRestarted, TableEmptied
-from .requests.priorities import DOUBLES, checked_priorities, tell_of_large
+from .requests.priorities import DOUBLES, checked_priorities, warn_of_large
 from .requests.remote import RemoteTable
 from .spec import SpecError
 from .support.values import odd_pair
@@ -66,8 +57,8 @@ from .writing.writers import (
     push_state,
     state_of,
     take_over,
-    tell_dropped,
-    tell_failed,
+    warn_of_dropped,
+    warn_of_failed,
     with_axis,
 )
 
@@ -77,11 +68,15 @@ KEPT = "(what was added is kept and goes first)"
 
 
 class Writer:
-    """One place on a table. One thread owns it; `with` flushes at the end, and raises if it cannot.
-    What `add` gathered last is not sent without a further call: `flush` before a long pause.
+    """Writes the steps of one or several environments to a table; made by `Client.writer`.
 
-    Made by `Client.writer`. `link` is closed with the writer. `single`: what steps in it is one
-    Env, whose values have no leading axis. `mode` is one of autoreset.MODES.
+    `add` takes a step and returns the anchors that became ready. Each becomes an item: with the
+    priority that `create_items` gives it, else with the table's running maximum. `flush` waits
+    until all is stored, and so does the end of `with`. What `add` took last is not sent without a
+    further call: `flush` before a long pause. One thread owns the writer from its first `add` to
+    its `flush`: two that add in turns would mix their episodes.
+
+    `link` is closed with it. `single`: values have no leading axis. `mode`: of autoreset.MODES.
     """
 
     def __init__(
@@ -119,11 +114,11 @@ class Writer:
         # is within a call, and a signal's handler may run there
         self._owning = _native.Lock()
         self._moving = False  # the link was given rows since all it has was acknowledged
-        self._looked = 0.0  # when a call of the client looked after this writer
+        self._visited = 0.0  # when a call of the client looked after this writer
         self._silent_s = link.silence()
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
-        self._failed, self._lost = 0, None  # items that failed, rows that a loss cost: those told
-        self._told: set[str] = set()  # the table, once somebody was warned of its bound
+        self._failed, self._lost = 0, None  # failed items, rows that a loss cost: those reported
+        self._warned: set[str] = set()  # the table, once its largest priority was warned of
 
     # -- adding ----------------------------------------------------------------------------------
 
@@ -141,7 +136,10 @@ class Writer:
         life_lost: Any = None,
         **extras: Any,
     ) -> Ready:
-        """One step of a single environment: as `add_batch`, without the leading axis."""
+        """One step of a single environment, for writers of one stream; what became ready.
+
+        Arguments and errors are those of `add_batch`, without the leading axis of the arrays.
+        """
         if self.streams != 1:
             raise ConfigError(f"add is for one stream, this writer has {self.streams}: add_batch")
         if self._rows.mode != "single":
@@ -167,19 +165,20 @@ class Writer:
         life_lost: Any = None,
         **extras: Any,
     ) -> Ready:
-        """One step of all environments: what the action was chosen from, and what came of it.
+        """One step of all environments; returns the anchors that became ready (`Ready`).
 
-        Arrays have the leading axis [streams], nested as in the spaces. An episode that ends needs
-        its last observation: in next_observation, in infos["final_obs"] (same-step mode), or in
-        final_observation. `life_lost` cuts returns, not episodes; extras are the spec's own
-        columns. Give next_observation at every step: an environment that was reset in the middle
-        of an episode without a word is found by it, and the episode cut, with a warning; one that
-        is not finite ends it without the items that lead there (following.py). Returns the anchors
-        that became ready. Raises SpecError naming column, expected and got, or what contradicts the
-        writer's autoreset mode; LimiterBlocked or Timeout where what was added before is not let in
-        within the writer's timeout. This step was not taken then. Whether it was where Ctrl-C came
-        in between, a note on KeyboardInterrupt says (__notes__, Python 3.11); where it has none,
-        the call had not begun, or was over.
+        observation, action: what the actions were chosen from, and the actions; then what `step`
+        returned. life_lost, bool [streams], cuts returns, not episodes; extras: the table's own
+        columns. Arrays have the leading axis [streams], nested as in the spaces. An episode that
+        ends needs its last observation: in next_observation, in infos["final_obs"] (same-step
+        mode), or in final_observation. Give next_observation at every step: a reset in mid-episode
+        that nobody reported is found by it, and the episode is cut, with a warning. One that is not
+        finite ends the episode without the items that lead there.
+
+        SpecError names column, expected and got, or what contradicts the writer's mode.
+        LimiterBlocked or Timeout: rows added before were not let in within the writer's timeout.
+        The step was not taken then. After Ctrl-C a note on KeyboardInterrupt (__notes__, Python
+        3.11) says whether it was; without a note the call had not begun, or was over.
         """
         said = (terminated, truncated, next_observation, infos, final_observation)
         return self._add(observation, action, reward, said, life_lost, extras)
@@ -216,7 +215,7 @@ class Writer:
             if self._held or block.steps == block.steps_max:
                 self._drain(self.timeout, f"adding {NOT_TAKEN}")
             known, kept = observation is fast_path.known, next_observation
-            if (  # nearly all are apart, and told so at once: arrays of two owners
+            if (  # nearly all are apart, which is seen at once: arrays of two owners
                 type(kept) is ndarray
                 and kept.shape == fast_path.observation_shape
                 and kept.dtype is fast_path.observation_dtype
@@ -265,7 +264,7 @@ class Writer:
             self._owner = me
 
     def _cut_off(self, error: BaseException, taken: bool, next_observation: Any) -> None:
-        """Ctrl-C within `add`: nobody knows which step comes next, so it is looked at closely."""
+        """Ctrl-C within `add`: it is not known which step comes next, so that one is compared."""
         self._following.odd = self._following.zeros
         if taken:
             self._last = None
@@ -274,7 +273,7 @@ class Writer:
         note_taken(error, taken)
 
     def _look_at(self, observation: Any, next_observation: Any, now: float) -> None:
-        """Cuts the episodes that this step, not added yet, does not go on."""
+        """Cuts the episodes that this step, which is not added yet, does not continue."""
         if self._held:  # the anchors may not have counted the newest step
             self._drain(self.timeout, f"adding {NOT_TAKEN}")
         following, last = self._following, self._last
@@ -286,12 +285,12 @@ class Writer:
         self._look = now + following.pause
 
     def _give_up(self, observation: Any, error: SpecError) -> None:
-        """Ends the episodes that this step, which was refused, goes on with what is not finite."""
+        """This step was refused: ends the episodes that it continues with a NaN or infinity."""
         spoilt = self._following.spoilt(observation) & self._following.spoilt(self._last)
         if self._end_unfinished(spoilt):
             raise SpecError(
-                f"{error}; the next_observation of the step before had it: the episode ends ahead "
-                "of that step; reset the environment and go on with what reset returns"
+                f"{error}; the next_observation of the step before had it too: the episode ends "
+                "before that step; reset the environment, and go on with what reset returns"
             ) from error
 
     def _end_unfinished(self, mask: np.ndarray) -> bool:
@@ -304,9 +303,9 @@ class Writer:
 
     @alone
     def append(self, rows: Rows) -> Ready:
-        """Rows made elsewhere, their items the caller's to create; what became ready.
+        """Appends rows made elsewhere; what became ready, for the caller to create items of.
 
-        Looked at as what `add_batch` takes, and raises as it does, with nothing taken.
+        SpecError: they do not fit. LimiterBlocked, Timeout: older ones wait. None is taken then.
         """
         rows, self._last = self._block.fitting(rows, self._rows.finite), None
         return self._put(rows, 0, "appending")
@@ -322,9 +321,9 @@ class Writer:
         infos: Mapping[str, Any] | None = None,
         **extras: Any,
     ) -> Ready:
-        """`add_batch` in the order of Gymnasium: writer.add_step(obs, action, *env.step(action)).
+        """A step in the order of Gymnasium: writer.add_step(obs, action, *env.step(action)).
 
-        With the leading axis of a vector environment; without it for a single one.
+        Calls `add` for a single environment, without a leading axis; else `add_batch`, with it.
         """
         return (self.add if self._single else self.add_batch)(
             observation=observation,
@@ -338,15 +337,14 @@ class Writer:
         )
 
     def restart(self, mask: np.ndarray | None = None, final_observation: Any = None) -> None:
-        """The environments (`mask`: bool [streams]) were reset by hand: their next step is real.
+        """Reports that environments were reset by hand (`mask`: bool [streams]; None: all).
 
-        An episode that was open there ends, as truncated, at `final_observation`: the last one
-        that `step` returned, with the axes of `add_batch`. Raises ConfigError where one is open and
-        it is missing.
+        An episode that is open there ends, as truncated, at `final_observation`: the last that
+        `step` returned, with the axes of `add_batch`. ConfigError where that is missing.
         """
         cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if self._held or self._owner == -get_ident() or cut.any():
-            self._own_restart(mask, final_observation)
+            self._restart_alone(mask, final_observation)
         else:
             self._rows.restart(mask)
 
@@ -363,27 +361,31 @@ class Writer:
             self._put(self._rows.cut(cut, final_observation), 1, "ending episodes")
         self._rows.restart(mask)
 
-    _own_restart = alone(_restart)
+    _restart_alone = alone(_restart)
 
     # -- items -----------------------------------------------------------------------------------
 
     def create_items(self, ready: Any, priorities: Any = None) -> None:
-        """Items at the anchors of `ready` (anything with .streams and .steps), float64 [K]."""
+        """Creates items at the anchors of `ready` (anything with .streams and .steps, [K] each).
+
+        priorities: float64 [K]; None: the running maximum. Warns of items that exist already.
+        """
         self.create(*anchors_in(ready), priorities)
 
     @creating
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
-        """Items at rows (stream, step), each once; without priorities: the running maximum.
+        """Creates items at rows (stream, step), int [K] each; `priorities`: float64 [K].
 
-        Those that the last `add` returned are the caller's then: what it leaves is not created.
-        From the first call on only a step, `flush` or `close` goes ahead of it. Warns of items that
-        exist."""
+        Without priorities: the running maximum. Anchors that the last `add` returned and that are
+        not named here get no item. From the first call on, only a step, `flush` or `close` makes
+        items before it. Warns of items that exist already.
+        """
         self._made.asked = True
         streams, steps = self._anchors.checked(streams, steps)
         count = len(steps)
         masses = None if priorities is None else checked_priorities(priorities, count)
         if masses is not None:
-            tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told)
+            warn_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._warned)
         new = self._made.take(self._anchors, self._block, streams, steps, self.table.name)
         if not new.any():
             return
@@ -406,7 +408,7 @@ class Writer:
         return ready
 
     def _put(self, rows: Rows, items: int, what: str) -> Ready:
-        """Rows that no `add` made; with items at the anchors that become ready, or without."""
+        """Hands over rows that no `add` made; `items`: 1 makes the items of their ready anchors."""
         self._finish_pending()
         self._drain(self.timeout, f"{what} {NOT_TAKEN}")
         self._made.claim(self._anchors, None)
@@ -430,11 +432,11 @@ class Writer:
             self._held, now = False, monotonic()
             self._due, self._doubtful = now + HOLD_S, now + self._silent_s
             if not self._failed:
-                self._failed = tell_failed(self.table.name, 0, self._raw_state())
+                self._failed = warn_of_failed(self.table.name, 0, self._raw_state())
         return not self._held
 
     def _drain(self, timeout: float, what: str) -> None:
-        """Until the link has taken all that was added; what it does not take in time stays here."""
+        """Waits until the link took all that was added; what it did not take in time stays here."""
         wait, deadline = min(_native.nanoseconds(timeout), lib.RP_SLICE_NS), None
         while not self._hand_over(wait):
             if deadline is None:
@@ -445,29 +447,27 @@ class Writer:
 
     @alone
     def send(self) -> None:
-        """Lets what was added leave now, full datagram or not; does not wait for answers."""
+        """Sends what was added now, full datagram or not; does not wait for answers."""
         self._block.pending &= self._made.asked
         self._drain(self.timeout, f"sending {KEPT}")
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
 
     def _go_on(self) -> None:
         """Hands over what `add` took, in the thread that adds, and takes one turn of the session.
-
         Anchors become items where the caller never created any: it waits for items, perhaps these.
-        What does not work stays, and is told by the writer's own next call.
-        """
+        An error stays, and the writer's own next call raises it."""
         if self._owner == get_ident():
             self._block.pending &= self._made.asked
             offer(self)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
 
     def _look_after(self) -> None:
-        """For any call of the client: what has waited HOLD_S leaves, and a session that has nothing
-        to say is kept alive. Items are left to the caller for KEPT_S."""
+        """For any call of the client: sends what has waited HOLD_S, keeps an idle session alive.
+        Items are left to the caller for KEPT_S."""
         now, block = monotonic(), self._block
-        if now < self._looked + (HOLD_S if block.steps or self._moving else self._silent_s):
+        if now < self._visited + (HOLD_S if block.steps or self._moving else self._silent_s):
             return
-        self._looked = now
+        self._visited = now
         if self._owner == get_ident():
             if block.steps == block.pending and now >= self._due + KEPT_S:
                 block.pending &= self._made.asked
@@ -479,17 +479,16 @@ class Writer:
         self._moving, self._doubtful = status == _native.PENDING, now + self._silent_s
 
     def _wake(self) -> None:
-        """After a silence: the error of a session that is gone. Where nobody answers, all waits."""
+        """After a silence: raises if the session is gone. Where nobody answers, nothing changes."""
         what = "asking for the writer's session"
         self.link.outcome(lib.rp_link_ping, what=what, timeout=self.timeout)
         self._checked(self._raw_state().status)
         self._doubtful = monotonic() + self._silent_s
 
     def flush(self, timeout: float | None = None) -> WriterState:
-        """Waits until every row and item so far is acknowledged: stored. Raises if not in time.
+        """Waits until every row and item so far is stored; raises where that is not in time.
 
-        Warns (ItemsFailed) of items that were refused for good and not told yet. From here on
-        another thread may add.
+        Warns (ItemsFailed) of items refused for good. From here on another thread may add.
         """
         return self._flush(self.timeout if timeout is None else timeout, f"flushing {KEPT}")
 
@@ -504,7 +503,7 @@ class Writer:
             if self._checked(status) != _native.PENDING:
                 state = self.state()
                 self._owner = None
-                self._failed = tell_failed(self.table.name, self._failed, state)
+                self._failed = warn_of_failed(self.table.name, self._failed, state)
                 return state
             if not deadline.left():
                 raise self._held_back(what.format(left=self._left()))
@@ -512,7 +511,7 @@ class Writer:
     # -- facts -----------------------------------------------------------------------------------
 
     def state(self) -> WriterState:
-        """Rows and items posted, stored, refused so far."""
+        """How many rows and items were posted, stored and refused so far."""
         if self._owner == get_ident():
             self._push_left()
         return state_of(self._raw_state(), self._block)
@@ -528,24 +527,25 @@ class Writer:
 
     @property
     def weights_version(self) -> int:
-        """The newest weights any answer to this writer told of; 0 before the first."""
+        """The newest weights version that an answer to this writer named; 0 before the first."""
         return lib.rp_link_weights_version(self.link.raw)
 
     @property
     def closed(self) -> bool:
+        """Whether this writer is closed."""
         return self.link.closed
 
     def __repr__(self) -> str:
         return f"Writer({self.table.name!r}, streams={self.streams}{', closed' * self.closed})"
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes, ends the session, cuts open episodes. Raises of what is lost and was not told.
+        """Flushes and ends the session; open episodes are cut at their last stored row.
 
-        What is not stored in time raises (Timeout, LimiterBlocked) and leaves it open with all that
-        it took, and so does Ctrl-C: close it again. `close(0)` gives up what is not stored at once:
-        RowsDropped tells how much. So does the end of `with`, and the error there tells it.
-        Of the last rows of an open episode, as many as the plan reaches ahead (NStep(n): n), no
-        items are made: `restart(final_observation=...)` before it makes them.
+        Raises what was lost and not yet reported. After Timeout, LimiterBlocked or Ctrl-C it is
+        still open, with all that it took: close it again. `close(0)` gives up what is not stored;
+        RowsDropped says how much. The end of `with` gives it up too, and its error says how much.
+        The last rows of an open episode, as many as the plan reaches ahead (NStep(n): n), become no
+        items, unless `restart(final_observation=...)` ends it first.
         """
         timeout = self.timeout if timeout is None else timeout
         if not self.closed:
@@ -561,7 +561,7 @@ class Writer:
                     self._finish_pending()
                     self._hand_over(0)
                 lib.rp_link_settle(self.link.raw, self.table.number, 0)
-                tell_dropped(self.table.name, self._left(), "a writer was dropped")
+                warn_of_dropped(self.table.name, self._left(), "a writer was dropped")
 
     def __reduce__(self) -> tuple:
         return self.link.__reduce__()  # refused, to copy.copy too
@@ -586,7 +586,7 @@ class Writer:
         return push_state(self.link, self.table.number)
 
     def _checked(self, status: int) -> int:
-        """`status` if it is none; the writer's error with its losses otherwise."""
+        """Returns `status` if it is no error; else raises the writer's error, with its losses."""
         if status < 0:
             error = writer_error(self.link, self.table, status, self._block.left)
             if isinstance(error, (ServerRestarted, TableEmptied)):

@@ -8,7 +8,7 @@ only the one being measured runs.
 
 Turns: a round visits every cell (work, size) in an order drawn from the seed, and in each cell
 every case, so that a slow moment of the host falls on all of them. Rounds go on until the time is
-over, which is known before; a case that fails is told and the others go on.
+over, which is known before; a case that fails is reported and the others go on.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ import numpy as np
 from .. import _native
 from ..errors import ConfigError, ReplayError
 from . import ladder_cases as cases
-from . import ladder_figures as told
-from . import ladder_plot
+from . import ladder_figures, ladder_plot
 from .ladder_cases import HEADERS, NIC, VETH, Case
 from .ladder_figures import WORKS, Figures
 from .machine import machine
@@ -79,7 +78,7 @@ def two_cores(cores: Sequence[int], siblings: Callable[[int], set[int]]) -> tupl
 
 
 def siblings_of(core: int) -> set[int]:
-    """The threads of a core, as far as the system tells."""
+    """The threads of a core, as far as the system says."""
     path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     found: set[int] = set()
     try:
@@ -109,7 +108,7 @@ class End:
                 start_new_session=True,  # Ctrl-C is for this process, which ends that one
             )
         try:
-            self.told = self._answer(START_S)
+            self.facts = self._answer(START_S)
         except BaseException:
             self.close()
             raise
@@ -174,14 +173,16 @@ class Standing:
                 | common,
             )
             self.server.ask("go")
-            url = client_url or self.server.told["address"]
+            url = client_url or self.server.facts["address"]
             self.client = self._start(
                 pair and pair.client,
                 path / f"{case.key}-client",
                 {"role": "client", "url": url, "core": client_core, "mtu": mtu} | common,
             )
-            if self.client.told["mtu"] != mtu:
-                raise ReplayError(f"it takes frames of {self.client.told['mtu']} B, not of {mtu} B")
+            if self.client.facts["mtu"] != mtu:
+                raise ReplayError(
+                    f"it takes frames of {self.client.facts['mtu']} B, not of {mtu} B"
+                )
             self.server.ask("halt")
         except BaseException:
             self.close()
@@ -234,7 +235,7 @@ class Rounds:
         return self.figures
 
     def _stand(self, mtu: int, stack: ExitStack) -> dict[str, Standing]:
-        """{key: case}, opened; those that cannot be are told."""
+        """{key: case}, opened; those that cannot be opened are reported."""
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replay-ladder-")))
         standing = {}
         for case in self.course.cases:
@@ -284,7 +285,7 @@ class Rounds:
             return
         limits = {"calls": self.course.calls, "warm": WARM, "limit": CALLS_LIMIT_S}
         answer = case.measure("latency", work=work, size=size, **limits)
-        self.figures.took[key].append(np.array(answer["ns"], np.uint32))
+        self.figures.times_ns[key].append(np.array(answer["ns"], np.uint32))
         counters = case.client.ask("counters")
         self.figures.repeats[mtu, case.case.key] = counters["retransmissions"]
 
@@ -338,8 +339,10 @@ def introduction(course: Course) -> Iterator[str]:
     server, client = course.cores[0], course.cores[-1]
     on_cores = f"servers on core {server}, clients on core {client}"
     yield (
-        f"the ladder: {len(course.cases)} cases, S of {told.size_text(course.sizes[0])} to "
-        f"{told.size_text(course.sizes[-1])}, frames of {' and '.join(map(str, course.mtus))} B, "
+        f"the ladder: {len(course.cases)} cases, "
+        f"S of {ladder_figures.size_text(course.sizes[0])} to "
+        f"{ladder_figures.size_text(course.sizes[-1])}, "
+        f"frames of {' and '.join(map(str, course.mtus))} B, "
         f"{on_cores if _native.PINS else 'nothing pinned to a core'}, seed {course.seed}"
     )
     yield (
@@ -380,11 +383,11 @@ def ladder(course: Course, json_file: Path | None, plot_file: Path | None) -> in
         for number, handler in before.items():
             signal.signal(number, handler)
     for mtu in course.mtus:
-        for line in told.lines(figures, mtu):
+        for line in ladder_figures.lines(figures, mtu):
             say(line)
     where = machine()
     if json_file is not None:
-        rows = [asdict(row) for row in told.rows_of(figures, where)]
+        rows = [asdict(row) for row in ladder_figures.rows_of(figures, where)]
         json_file.write_text(json.dumps(rows, indent=1) + "\n")
         say(f"wrote {len(rows)} rows to {json_file}")
     if plot_file is not None:

@@ -25,7 +25,7 @@ NIC = (
 @dataclass(frozen=True)
 class Case:
     """`server`, `client`: URLs with the fields of `urls`; a client's may be "", then it is what the
-    server tells. busy: both ends poll. wire: within this host, or a veth pair.
+    server reports. busy: both ends poll. wire: within this host, or a veth pair.
     proves, leaves: what its figures show, and what they do not."""
 
     key: str

@@ -5,7 +5,7 @@
 Each line of its input is an order, each line it prints the answer to one, both JSON objects; its
 end is the end of its input. Orders to a server: "go" starts its thread, "halt" ends that, since a
 server that polls while another one is measured would take its core. To a client: "latency" and
-"rate" run the loop of drive/link_probe.c, "counters" tells what had to be repeated. What goes
+"rate" run the loop of drive/link_probe.c, "counters" says what had to be repeated. What goes
 wrong is answered as {"error": sentence} and ends the process.
 """
 
@@ -28,7 +28,7 @@ from ..spec import Column, Spec
 from ..table import Table
 
 CONNECT_S = 20.0
-PATIENCE_S = 10.0
+PROBE_TIMEOUT_S = 10.0
 TABLE_BYTES = 4 << 20
 STEPS_MIN, WINDOW_MAX = 512, 8192
 BATCH_BYTES = 1 << 16
@@ -65,8 +65,8 @@ def pin(core: int) -> None:
 
 
 class Serving:
-    """A service whose thread comes and goes, on `core`; who starts and stops it works on `aside`,
-    and not behind a thread that never sleeps."""
+    """A service whose thread is started and stopped, on `core`. The thread that does so runs on
+    `aside`: on the same core it would wait for one that never sleeps."""
 
     def __init__(self, url: str, sizes: list[int], busy: bool, core: int, aside: int) -> None:
         options = ServerOptions(url, insecure=True, sessions=4, batch_max=1024, weights_max=0)
@@ -77,7 +77,7 @@ class Serving:
         )
         pin(aside)
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         return {"address": _native.text(lib.rp_service_address(self.service.raw))}
 
     def go(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Asking:
         else:
             self.link = Link(url, CONNECT_S, mtu=mtu, **waiting(busy))
         self.memory = np.zeros(DRAWS_UNDER_WAY * max(BATCH_BYTES, *sizes), np.uint8)
-        self.took = np.zeros(1 << 16, np.uint32)
+        self.times_ns = np.zeros(1 << 16, np.uint32)
         self.probes = {size: self._open(size) for size in sizes}
 
     def _open(self, size: int) -> Any:
@@ -120,12 +120,12 @@ class Asking:
             self.link.request(post, *arguments, what=what, timeout=CONNECT_S)
         probe = ffi.new("struct rp_probe *")
         probe.bytes, probe.table = size, info.number
-        probe.patience_ns = _native.nanoseconds(PATIENCE_S)
+        probe.patience_ns = _native.nanoseconds(PROBE_TIMEOUT_S)
         probe.memory = _native.pointer("uint8_t[]", self.memory)
         self._set(probe, "put", max(1, min(FILL_STEPS, FILL_BYTES // size)))
-        took, count = _native.pointer("uint32_t[]", self.took), len(self.took)
+        raw_times, count = _native.pointer("uint32_t[]", self.times_ns), len(self.times_ns)
         while probe.next < info.capacity:  # one push after the other: no flood before its time
-            made = lib.rp_link_probe_latency(raw, probe, took, count, FILL_NS)
+            made = lib.rp_link_probe_latency(raw, probe, raw_times, count, FILL_NS)
             _native.check(made, what)
         return probe
 
@@ -133,7 +133,7 @@ class Asking:
         probe.work = {"put": lib.RP_PROBE_PUT, "get": lib.RP_PROBE_GET}[work]
         probe.batch, probe.depth = batch, DRAWS_UNDER_WAY
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         return {"mtu": lib.rp_link_mtu(self.link.raw)}
 
     def _checked(self, status: int, probe: Any, what: str) -> int:
@@ -143,18 +143,18 @@ class Asking:
         return status
 
     def latency(self, work: str, size: int, calls: int, warm: int, limit: float) -> dict[str, Any]:
-        """Nanoseconds of each of `calls` calls, behind `warm` ones that are not told."""
+        """Nanoseconds of each of `calls` calls, after `warm` ones that are not counted."""
         probe = self.probes[size]
         self._set(probe, work, 1)
-        what, count = f"{work} of {size} bytes", min(warm + calls, len(self.took))
-        took = _native.pointer("uint32_t[]", self.took)
+        what, count = f"{work} of {size} bytes", min(warm + calls, len(self.times_ns))
+        raw_times = _native.pointer("uint32_t[]", self.times_ns)
         limit_ns = _native.nanoseconds(limit)
-        made = lib.rp_link_probe_latency(self.link.raw, probe, took, count, limit_ns)
+        made = lib.rp_link_probe_latency(self.link.raw, probe, raw_times, count, limit_ns)
         made = self._checked(made, probe, what)
-        return {"ns": self.took[min(warm, made // 2) : made].tolist()}
+        return {"ns": self.times_ns[min(warm, made // 2) : made].tolist()}
 
     def rate(self, work: str, size: int, limit: float) -> dict[str, Any]:
-        """How many were done in how many nanoseconds."""
+        """How many calls were done, and in how many nanoseconds."""
         probe = self.probes[size]
         self._set(probe, work, at_once(work, size))
         status = lib.rp_link_probe_rate(self.link.raw, probe, _native.nanoseconds(limit))
@@ -172,8 +172,8 @@ class Asking:
 # ---- orders ----
 
 
-def answer(**told: Any) -> None:
-    print(json.dumps(told), flush=True)
+def answer(**fields: Any) -> None:
+    print(json.dumps(fields), flush=True)
 
 
 def main(described: str) -> int:
@@ -185,7 +185,7 @@ def main(described: str) -> int:
     end: Serving | Asking | None = None
     try:
         end = Serving(core=core, **given) if role == "server" else Asking(**given)
-        answer(**end.told())
+        answer(**end.facts())
         for line in sys.stdin:
             order = json.loads(line)
             answer(**getattr(end, order.pop("do"))(**order))

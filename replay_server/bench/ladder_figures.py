@@ -42,7 +42,7 @@ class Figures:
     rate_sizes: tuple[int, ...]
     mtus: tuple[int, ...]
     cases: tuple[Case, ...]
-    took: dict[tuple[str, Cell], list[np.ndarray]] = field(
+    times_ns: dict[tuple[str, Cell], list[np.ndarray]] = field(
         default_factory=lambda: defaultdict(list)
     )
     rates: dict[tuple[str, Cell], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -51,13 +51,13 @@ class Figures:
 
     def quantile(self, case: str, cell: Cell, share: float) -> float | None:
         """Microseconds; None where nothing was measured."""
-        rounds = self.took.get((case, cell))
+        rounds = self.times_ns.get((case, cell))
         if not rounds:
             return None
         return quantile(np.concatenate(rounds), share) / 1e3
 
     def calls(self, case: str, cell: Cell) -> int:
-        return sum(len(part) for part in self.took.get((case, cell), ()))
+        return sum(len(part) for part in self.times_ns.get((case, cell), ()))
 
     def rate(self, case: str, cell: Cell) -> tuple[float, float] | None:
         """Steps or items per second: (median round, best round)."""
@@ -100,9 +100,9 @@ def verdict(figures: Figures, target: Target, mtu: int) -> Verdict:
         (mtu, work, size) for work in WORKS for size in figures.sizes if size <= target.bytes_max
     ]
     found = [(figures.lower(case, cell) if case else None, *cell[1:]) for cell in cells]
-    told = [(share, work, size) for share, work, size in found if share is not None]
-    worst = min(told, default=None)
-    if not told or len(told) < len(found):
+    measured = [(share, work, size) for share, work, size in found if share is not None]
+    worst = min(measured, default=None)
+    if not measured or len(measured) < len(found):
         return Verdict(target, mtu, None, worst)
     return Verdict(target, mtu, worst[0] >= target.least, worst)
 
@@ -116,7 +116,7 @@ def size_text(size: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Of a reduction, which is told as a change: -41.2 % is lower."""
+    """A reduction, written as a change: -41.2 % is lower."""
     return "-" if share is None else f"{-100 * share:+.1f} %"
 
 
@@ -211,7 +211,7 @@ def verdict_line(judged: Verdict) -> str:
 def measured(figures: Figures, mtu: int) -> list[Case]:
     """The cases that gave at least one latency with this frame size."""
     with_samples = {
-        key for (key, cell), rounds in figures.took.items() if rounds and cell[0] == mtu
+        key for (key, cell), rounds in figures.times_ns.items() if rounds and cell[0] == mtu
     }
     return [case for case in figures.cases if case.key in with_samples]
 

@@ -5,7 +5,7 @@ a JSON list. The engine's and the C client's come from the programs tests/native
 print a row a line (bench.h); they are there in a source checkout, built by its Makefile. The Python
 client's are measured by python_client.py.
 
-Rates are told as the median round and as the best one: the best is what the machine gives when
+Rates are given as the median round and as the best one: the best is what the machine gives when
 nothing else runs on it. Latencies are p50 and p99 over all calls; an amortised one is the time of
 all calls over their number, waits included. A hash's value is its text.
 """
@@ -45,7 +45,7 @@ class Row:
 
 
 def machine() -> str:
-    """Processor, cores and kernel, as far as the system tells."""
+    """Processor, cores and kernel, as far as the system says."""
     model, wide = platform.processor() or platform.machine(), ""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -13,7 +13,7 @@ terminated returns end, truncated ones bootstrap from that last observation.
 
 A sampled TensorDict [B] has what TorchRL's losses look for: the observation, the action, "next"
 (observation, reward, terminated, done), "priority_weight", "key", and for n_steps > 1
-"steps_to_next_obs". ("next", "done") is ("next", "terminated"): a window does not tell the rest.
+"steps_to_next_obs". ("next", "done") is ("next", "terminated"): a window does not hold the rest.
 """
 
 from __future__ import annotations

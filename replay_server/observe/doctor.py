@@ -297,19 +297,19 @@ def _about_build(
 
 
 def shown(line: str) -> str:
-    """It with what no terminal should get, and what is no text, as escapes: names are any bytes."""
-    told = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    return line if line.isprintable() else "".join(told)
+    """The line with what is not printable as escapes: names may hold any bytes."""
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return line if line.isprintable() else "".join(escaped)
 
 
 def shell_word(name: str) -> str:
-    """It as a word of a shell; bytes that are no text as bash, zsh and POSIX 2024 write them."""
+    """The name as a word of a shell; bytes that are no text as bash, zsh, POSIX 2024 have them."""
     if name.isprintable():
         return shlex.quote(name)
-    told = (
+    escaped = (
         chr(b) if 32 < b < 127 and chr(b) not in "'\\" else f"\\{b:03o}" for b in os.fsencode(name)
     )
-    return f"$'{''.join(told)}'"
+    return f"$'{''.join(escaped)}'"
 
 
 def _about_xdp(name: str, whose: str) -> str:
@@ -447,14 +447,14 @@ def _size(size: int) -> str:
     return f"{size >> 30} GiB" if size >= 1 << 30 else f"{size >> 20} MiB"
 
 
-def _told_host(host: Host) -> list[str]:
+def _host_lines(host: Host) -> list[str]:
     """The host in a few lines."""
     count = len(host.nodes)
     nodes = "; ".join(
         f"node {node}: {len(cpus)} CPUs" if cpus else f"node {node}: no CPU"
         for node, cpus in host.nodes.items()
     )
-    told = [
+    rows = [
         f"host: {len(host.cpus)} CPUs{f' ({host.machine})' if host.machine else ''}, "
         f"{count or 'no'} NUMA node{'' if count == 1 else 's'}"
         + (f" ({nodes})" if count > 1 else "")
@@ -462,66 +462,66 @@ def _told_host(host: Host) -> list[str]:
     ]
     for pages in host.pages:
         free = "".join(f", node {node}: {free}" for node, free in pages.free_on.items())
-        told.append(
+        rows.append(
             f"hugepages of {_size(pages.size)}: {pages.free} free of {pages.total}"
             + (free if len(pages.free_on) > 1 else "")
         )
-    told += [] if host.pages else ["hugepages: none in this kernel"]
-    told += [
+    rows += [] if host.pages else ["hugepages: none in this kernel"]
+    rows += [
         f"hugetlbfs at {mount.path}: {'' if mount.writable else 'not '}writable"
         for mount in host.mounts
     ] or ["hugetlbfs: not mounted"]
     loaded = [name for name in ("vfio_pci", "uio_pci_generic", "igb_uio") if name in host.modules]
-    told.append(
+    rows.append(
         f"IOMMU: {'on' if host.iommu else 'off'}"
         f"{' (vfio without it is allowed)' if host.unsafe_no_iommu else ''}; "
         f"loaded: {', '.join(loaded) or 'neither vfio-pci nor uio'}"
     )
-    return told
+    return rows
 
 
-def _told_build(report: Report) -> list[str]:
-    """Our objects and DPDK's drivers in a line each."""
-    told = []
+def _build_lines(report: Report) -> list[str]:
+    """Our shared objects and DPDK's drivers, one line each."""
+    rows = []
     for what in (report.core, report.plane):
         if what is None:
             continue
         linked = f"DPDK {elf.release(what.abi)} " if what.abi else "DPDK "
         linked = f"{linked}linked in ({what.dpdk})" if what.dpdk else "no DPDK linked in"
         state = "not looked at" if not what.needed and not what.trouble else linked
-        told.append(f"build: {Path(what.path).name}: {what.trouble or state}")
-    told += [] if report.plane else [f"build: {NO_PLANE}"]
+        rows.append(f"build: {Path(what.path).name}: {what.trouble or state}")
+    rows += [] if report.plane else [f"build: {NO_PLANE}"]
     found = f"{report.drivers} of DPDK {report.dpdk}" if report.drivers else "none found"
-    return [*told, f"DPDK's network drivers: {found}"]
+    return [*rows, f"DPDK's network drivers: {found}"]
 
 
-def _told_nic(nic: Nic, verdict: Verdict, plane: Object | None) -> list[str]:
+def _nic_lines(nic: Nic, verdict: Verdict, plane: Object | None) -> list[str]:
     """A card, and what becomes of it."""
     speed = f"{nic.speed_mbps / 1000:g} Gbit/s" if nic.speed_mbps else "speed not known"
     what = " ".join((*nic.interfaces, f"({nic.driver or 'no driver'})"))
     node = "no NUMA node" if nic.node is None else f"NUMA node {nic.node}"
-    told = [f"nic {nic.address} {nic.name} {what}: {speed}, {node}"]
+    rows = [f"nic {nic.address} {nic.name} {what}: {speed}, {node}"]
     by = f" by {verdict.driver}" if verdict.driver else ""
     port = f"{verdict.port}{by}" + (" these commands" if verdict.port == AFTER else "")
     port += f": {verdict.why}" if verdict.why else ""
     if verdict.usable != verdict.port:
         lack = "which takes virtual devices only" if ready(plane) else "which has no data plane"
         port = f"{NOT} by this build, {lack}; the port itself: {port}"
-    return [*told, f"    {port}", *(f"        {command}" for command in verdict.commands)]
+    return [*rows, f"    {port}", *(f"        {command}" for command in verdict.commands)]
 
 
 def lines(report: Report) -> list[str]:
     """The report as text; the URL is the last word."""
-    told = _told_host(report.host) + _told_build(report)
+    rows = _host_lines(report.host) + _build_lines(report)
     for nic, verdict in zip(report.host.nics, report.nics, strict=True):
-        told += _told_nic(nic, verdict, report.plane)
-    told += [] if report.nics else ["nic: no PCI network card"]
-    told += [f"advice: {sentence}" for sentence in report.advice]
-    return [*told, f"best URL for serve on this host: {report.url}"]
+        rows += _nic_lines(nic, verdict, report.plane)
+    rows += [] if report.nics else ["nic: no PCI network card"]
+    rows += [f"advice: {sentence}" for sentence in report.advice]
+    return [*rows, f"best URL for serve on this host: {report.url}"]
 
 
 def as_json(report: Report) -> str:
-    """The same as one JSON object."""
+    """The report as one JSON object."""
 
     def plain(value: Any) -> Any:
         return sorted(value) if isinstance(value, frozenset) else str(value)

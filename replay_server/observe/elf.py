@@ -7,7 +7,7 @@ ids it takes (vendor, device, subsystem's two; 65535 is any) and the kernel modu
 Our objects are `_engine*.so` and, in a build with the DPDK data plane, `_dpdk.so`: where the core
 looks for it, and by the symbol it asks for (transport/transport_dpdk.h). A data plane that takes
 cards (`port=`), and not virtual devices alone, exports `rp_dpdk_takes_cards` too. pyelftools (the
-extra [doctor]) reads both kinds. A file that is no ELF file is told as one, never an exception.
+extra [doctor]) reads both kinds. A file that is no ELF file is reported so, and raises nothing.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Pages:
-    """Hugepages of one size (bytes); `free_on` and `total_on` tell those of each NUMA node."""
+    """Hugepages of one size (bytes); `free_on` and `total_on` hold those of each NUMA node."""
 
     size: int
     total: int
@@ -128,7 +128,7 @@ def may_write(path: Path, uid: int, groups: frozenset[int]) -> bool:
 
 
 def read_host(root: Path, uid: int | None = None) -> Host:
-    """Looks at the host below `root` with the eyes of user `uid` (default: who runs this)."""
+    """Reads the host below `root` with the rights of user `uid` (default: who runs this)."""
     mine = uid is None or uid == os.geteuid()
     user = os.geteuid() if uid is None else uid
     groups = frozenset(os.getgroups()) | {os.getegid()} if mine else frozenset[int]()

@@ -5,10 +5,10 @@
 The same rule, and the same words, as deploy/nic.sh bind: an interface of the card, or of a virtual
 function of it, is up and has an address or a route, or has something standing on it, or filters of
 tc, or a process has a raw socket there, or somebody made it promiscuous. It is read below a root,
-as in host.py; IPv4 addresses that no route tells of, routes that procfs does not show, filters, who
-made it promiscuous: these are asked of the kernel, where the root is the host's own.
+as in host.py. The kernel is asked for the rest, where the root is the host's own: IPv4 addresses
+that no route names, routes that procfs does not show, filters, and who made it promiscuous.
 
-What stands on it in another network namespace is told by that alone, as a container's macvlan is on
+What stands on it in another network namespace is seen by that alone, as a container's macvlan is on
 a card that filters no MAC addresses; on one that does, it is not seen.
 """
 
@@ -119,8 +119,8 @@ def lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
         yield from _listeners(root, interface)
         if root == HOST and has_filters(interface):
             yield f"a clsact or ingress qdisc of tc is on {interface}"
-    except OSError:  # of netlink: what was not told may be there
-        yield f"the kernel does not tell what {interface} carries"
+    except OSError:  # of netlink: what it did not say may be there
+        yield f"the kernel does not say what {interface} carries"
     for words in lines(root / "proc/net/pppoe"):
         if words[2:3] == [interface]:
             yield f"a PPPoE session stands on {interface}"

@@ -84,7 +84,8 @@ class TableMeasures:
 
 @dataclass(frozen=True)
 class Measures:
-    """See above. meters: by place, the last one is all places beyond; silences: seconds, of open
+    """One look at a server. meters: by place, the last one is all places beyond; silences: seconds,
+    of open
     sessions by place; facts: what the transport counts, every drop under its reason."""
 
     counters: dict[str, int]
@@ -104,26 +105,26 @@ class Measures:
 
 def measures_of(service: Any) -> Measures:
     """A look at a `_native.Service`; ClosedError where it is closed."""
-    told = ffi.new("struct rp_measures *")
-    _native.check(lib.rp_service_measure(service.raw, told), "measuring the server")
-    counters = ffi.unpack(told.counters, len(_native.COUNTERS))
+    raw = ffi.new("struct rp_measures *")
+    _native.check(lib.rp_service_measure(service.raw, raw), "measuring the server")
+    counters = ffi.unpack(raw.counters, len(_native.COUNTERS))
     places = range(SESSIONS_METERED)
-    open_places = [place for place in places if told.states[place].open]
+    open_places = [place for place in places if raw.states[place].open]
     return Measures(
         counters=dict(zip(_native.COUNTERS, counters, strict=True)),
-        incarnation=told.incarnation,
-        weights_version=told.weights_version,
-        sessions=told.sessions,
-        dropped_in=told.dropped_in,
-        dropped_out=told.dropped_out,
-        operations={name: _histogram(told.operations[i]) for i, name in OPERATIONS.items()},
-        samples_waited=_histogram(told.samples_waited),
-        pushes_waited=_histogram(told.pushes_waited),
-        meters={str(place): _meter(told.meters[place]) for place in places}
-        | {OTHER: _meter(told.meters[SESSIONS_METERED])},
-        silences={str(place): told.states[place].silence_ns / NS for place in open_places},
-        tables=tuple(_table(told.tables[i]) for i in range(told.table_count)),
-        facts=_native.facts_of(told.facts, told.fact_count),
+        incarnation=raw.incarnation,
+        weights_version=raw.weights_version,
+        sessions=raw.sessions,
+        dropped_in=raw.dropped_in,
+        dropped_out=raw.dropped_out,
+        operations={name: _histogram(raw.operations[i]) for i, name in OPERATIONS.items()},
+        samples_waited=_histogram(raw.samples_waited),
+        pushes_waited=_histogram(raw.pushes_waited),
+        meters={str(place): _meter(raw.meters[place]) for place in places}
+        | {OTHER: _meter(raw.meters[SESSIONS_METERED])},
+        silences={str(place): raw.states[place].silence_ns / NS for place in open_places},
+        tables=tuple(_table(raw.tables[i]) for i in range(raw.table_count)),
+        facts=_native.facts_of(raw.facts, raw.fact_count),
     )
 
 
@@ -136,9 +137,9 @@ def _meter(raw: Any) -> SessionMeter:
 
 
 def _table(raw: Any) -> TableMeasures:
-    told = {"name": _native.name_of(raw.info.name), "ages": _histogram(raw.ages)}
+    values = {"name": _native.name_of(raw.info.name), "ages": _histogram(raw.ages)}
     for field in fields(TableMeasures):
-        if field.name not in told:
+        if field.name not in values:
             source = raw.info if hasattr(raw.info, field.name) else raw
-            told[field.name] = getattr(source, field.name)
-    return TableMeasures(**told)
+            values[field.name] = getattr(source, field.name)
+    return TableMeasures(**values)

@@ -7,13 +7,13 @@
     insecure = false               true: addresses that other machines reach are served too
 
 Without `insecure` only addresses of this machine are served: the endpoint has no password, and it
-tells anybody who reaches it what a run does. It is a flag of its own, since who may read the
-tables and who may look at the numbers are two questions.
+shows anybody who reaches it what a run does. It is a flag of its own: to let
+others read the numbers is not to let them read the tables.
 
 How many series there are is bounded, whatever clients do: operations, counters and tables are
 fixed when the server opens, and a session's label is the place it took, recycled by the session
 that takes that place next. The first 64 places have labels; all beyond share "other".
-Several servers (`serve --shards`) are told at one endpoint, each series with a label `shard`.
+Several servers (`serve --shards`) are shown at one endpoint, each series with a label `shard`.
 Every look is one struct filled under the server's lock, so the numbers of one scrape agree.
 """
 
@@ -33,7 +33,7 @@ from .measures import BOUNDS, Histogram, Measures, SessionMeter
 
 PREFIX = "replay_"
 ANSWER_S = 2.0  # for the answers under way when the endpoint closes; one takes milliseconds
-# Buckets that are told: 383 ns to 2.1 s for a turn, 1.5 us to 18 minutes for a wait.
+# Buckets that are shown: 383 ns to 2.1 s for a turn, 1.5 us to 18 minutes for a wait.
 TURN_BUCKETS, WAIT_BUCKETS = (16, 61), (20, 79)
 SESSION_HELP = {
     "requests": "Requests accepted from the session at this place",
@@ -67,7 +67,7 @@ class MetricsOptions:
 
 
 class Endpoint:
-    """An HTTP server of metrics: bound when made, telling once `show` was given a server.
+    """An HTTP server of metrics: bound when made; it has metrics once `show` was given a server.
 
     Raises ConfigError where prometheus-client is missing or the address cannot be had, and
     Insecure where other machines would reach it and nobody said so.
@@ -231,11 +231,11 @@ def _times(look: Measures) -> Iterator[Any]:
 def _tables(look: Measures) -> Iterator[Any]:
     tables, label = look.tables, ("table",)
     for field, (name, sentence) in TABLE_HELP.items():
-        told = [((table.name,), getattr(table, field)) for table in tables]
-        yield _gauge("table_" + name, sentence, told, label)
+        values = [((table.name,), getattr(table, field)) for table in tables]
+        yield _gauge("table_" + name, sentence, values, label)
     for field, sentence in LIMITER_HELP.items():
-        told = [((t.name,), getattr(t, field)) for t in tables if t.samples_per_insert]
-        yield _gauge("table_limiter_" + field, sentence, told, label)
+        values = [((t.name,), getattr(t, field)) for t in tables if t.samples_per_insert]
+        yield _gauge("table_limiter_" + field, sentence, values, label)
     inserted = [((table.name,), table.inserted) for table in tables]
     sampled = [((table.name,), table.sampled) for table in tables]
     yield _counter("table_inserted", "Items created, as the limiter counts", inserted, label)
@@ -257,9 +257,9 @@ def _tables(look: Measures) -> Iterator[Any]:
 
 
 def _sessions(look: Measures) -> Iterator[Any]:
-    told = {place: meter for place, meter in look.meters.items() if meter.requests}
+    busy = {place: meter for place, meter in look.meters.items() if meter.requests}
     for field in fields(SessionMeter):
-        values = [((place,), getattr(meter, field.name)) for place, meter in told.items()]
+        values = [((place,), getattr(meter, field.name)) for place, meter in busy.items()]
         yield _counter("session_" + field.name, SESSION_HELP[field.name], values, ("session",))
     sentence = "Seconds since the open session at this place was heard"
     silences = [((place,), seconds) for place, seconds in look.silences.items()]

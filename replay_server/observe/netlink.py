@@ -1,8 +1,8 @@
-"""Interfaces, their addresses and routes, as the kernel's netlink tells, in this network namespace.
+"""Interfaces, their addresses and routes, from the kernel's netlink, in this network namespace.
 
 for index, link in links(): ...    # link[IFLA_IFNAME]
 
-OSError: the kernel does not tell.
+OSError: the kernel does not say.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ def links() -> Iterator[tuple[int, dict[int, bytes]]]:
 
 
 def addresses(interface: str) -> list[str]:
-    """Those of IPv4, by the interface's number: a label may be any name."""
+    """The interface's IPv4 addresses, found by its number: a label may be any name."""
     try:
         index = socket.if_nametoindex(interface)
     except OSError:
         return []
     return [
-        socket.inet_ntoa(told[IFA_LOCAL])
+        socket.inet_ntoa(found[IFA_LOCAL])
         for body in _dumped(RTM_GETADDR, RTM_NEWADDR, socket.AF_INET)
         if struct.unpack_from("=I", body, 4)[0] == index
-        and IFA_LOCAL in (told := attributes(body[8:]))
+        and IFA_LOCAL in (found := attributes(body[8:]))
     ]
 
 
 def routes(interface: str) -> list[IPv4Network | IPv6Network]:
-    """Where they lead that leave there, over any next hop, in each table but the host's own."""
+    """The networks that routes over this interface lead to, over any next hop, in each routing
+    table but the host's own."""
     try:
         index = socket.if_nametoindex(interface)
     except OSError:
@@ -67,8 +68,8 @@ def routes(interface: str) -> list[IPv4Network | IPv6Network]:
 def _hops(index: int) -> set[int]:
     """The next hops there, and the groups that have one, by their numbers: a route may name them
     alone (nexthop_compat_mode is 0)."""
-    told = _dumped(RTM_GETNEXTHOP, RTM_NEWNEXTHOP, socket.AF_UNSPEC)
-    hops = [attributes(body[8:]) for body in told]
+    bodies = _dumped(RTM_GETNEXTHOP, RTM_NEWNEXTHOP, socket.AF_UNSPEC)
+    hops = [attributes(body[8:]) for body in bodies]
     there = {_number(hop, NHA_ID) for hop in hops if _number(hop, NHA_OIF) == index}
     for hop in hops:
         members = {number for (number,) in struct.iter_unpack("=I4x", hop.get(NHA_GROUP, b""))}
@@ -77,13 +78,13 @@ def _hops(index: int) -> set[int]:
     return there
 
 
-def _number(told: dict[int, bytes], kind: int) -> int:
-    """0 where it is not told."""
-    return struct.unpack("=I", told.get(kind, bytes(4)))[0]
+def _number(found: dict[int, bytes], kind: int) -> int:
+    """The attribute of this kind as a number; 0 where it is missing."""
+    return struct.unpack("=I", found.get(kind, bytes(4)))[0]
 
 
 def is_made_promiscuous(interface: str) -> bool:
-    """By somebody, beside the switch of `ip link`, which counts as one."""
+    """Whether a program made it promiscuous; the switch of `ip link` is not counted."""
     wanted = os.fsencode(interface)
     for body in _dumped(RTM_GETLINK, RTM_NEWLINK, socket.AF_UNSPEC):
         link, flags = attributes(body[16:]), struct.unpack_from("=I", body, 8)[0]
@@ -116,17 +117,17 @@ def _dumped(question: int, kind: int, family: int) -> list[bytes]:
         asked.send(head[:size])
         while True:
             messages = list(_split(asked.recv(1 << 16), "=IH", 16, -1))
-            found += [body for told, body in messages if told == kind]
-            for told, body in messages:
-                if told in (NLMSG_ERROR, NLMSG_DONE):
+            found += [body for each, body in messages if each == kind]
+            for each, body in messages:
+                if each in (NLMSG_ERROR, NLMSG_DONE):
                     _look_at_end(question, body)
-            if not messages or any(told != kind for told, _ in messages):
+            if not messages or any(each != kind for each, _ in messages):
                 return found
 
 
 def _look_at_end(question: int, body: bytes) -> None:
-    """It begins with an errno, which may be 0. Before Linux 5.3 there are no next
-    hops, and without CONFIG_NET_SCHED no filters."""
+    """Raises the errno with which the last message begins, unless it is 0. Before Linux 5.3 there
+    are no next hops, and without CONFIG_NET_SCHED no filters."""
     failed = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
     unknown = question in (RTM_GETNEXTHOP, RTM_GETQDISC) and failed == errno.EOPNOTSUPP
     if failed and not unknown:

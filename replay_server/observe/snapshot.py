@@ -1,4 +1,4 @@
-"""A server at one moment, as whoever watches it can know it: asked itself, or its metrics endpoint.
+"""A server at one moment, as seen from outside: from the server itself, or its metrics endpoint.
 
     udp://..., zmq+tcp://...   the server: counters, tables, sessions open
     http://HOST:PORT/metrics   its endpoint (`serve --metrics`): also times, waits, ages, and what
@@ -42,7 +42,7 @@ class TableLook:
 @dataclass(frozen=True)
 class Look:
     """Totals since the server was opened. at: seconds of this machine's monotonic clock; times and
-    waits: buckets by operation, in seconds; sessions: numbers by place. Empty where not told."""
+    waits: buckets by operation, in seconds; sessions: numbers by place. Empty where not known."""
 
     at: float
     server: str
@@ -193,27 +193,27 @@ def together(families: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _facts(families: Mapping[str, Any]) -> tuple[Fact, ...]:
-    """What the transport counts; of its drops the endpoint tells the sentences all in one."""
-    told = []
+    """What the transport counts; all drops share one sentence there, so theirs is ""."""
+    facts = []
     for sample in families["replay_transport_dropped"].samples:
         labels = sample.labels
-        told.append(Fact(labels["reason"], labels["direction"], int(sample.value), ""))
+        facts.append(Fact(labels["reason"], labels["direction"], int(sample.value), ""))
     for name, family in families.items():
         short = name.removeprefix("replay_transport_")
         if short not in (name, "dropped"):
             kind = "count" if family.type == "counter" else "level"
             value = int(family.samples[0].value)
-            told.append(Fact(short, kind, value, family.documentation))
-    return tuple(told)
+            facts.append(Fact(short, kind, value, family.documentation))
+    return tuple(facts)
 
 
 def _tables(families: Mapping[str, Any]) -> tuple[TableLook, ...]:
     def by(name: str) -> dict[str, float]:
-        told: dict[str, float] = {}
+        sums: dict[str, float] = {}
         for sample in families["replay_table_" + name].samples:
             table = sample.labels["table"]
-            told[table] = told.get(table, 0.0) + sample.value
-        return told
+            sums[table] = sums.get(table, 0.0) + sample.value
+        return sums
 
     fields = {
         "items": by("items"),
@@ -231,26 +231,26 @@ def _tables(families: Mapping[str, Any]) -> tuple[TableLook, ...]:
 
 
 def _buckets(family: Any, label: str) -> dict[str, Buckets]:
-    told: dict[str, list[tuple[float, float]]] = {}
+    buckets: dict[str, list[tuple[float, float]]] = {}
     for sample in family.samples:
         if sample.name.endswith("_bucket"):
             pair = (float(sample.labels["le"]), sample.value)
-            told.setdefault(sample.labels[label], []).append(pair)
-    return {name: tuple(pairs) for name, pairs in told.items()}
+            buckets.setdefault(sample.labels[label], []).append(pair)
+    return {name: tuple(pairs) for name, pairs in buckets.items()}
 
 
 def _sessions(families: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    told: dict[str, dict[str, float]] = {}
+    sessions: dict[str, dict[str, float]] = {}
     for name, family in families.items():
         if name.startswith("replay_session_") and family.type == "counter":
             for sample in family.samples:
                 field_name = name.removeprefix("replay_session_")
-                told.setdefault(sample.labels["session"], {})[field_name] = sample.value
-    return told
+                sessions.setdefault(sample.labels["session"], {})[field_name] = sample.value
+    return sessions
 
 
 def source_of(address: str, timeout: float) -> ServerSource | EndpointSource:
-    """Who is asked about this address."""
+    """The source for this address: the server itself, or its metrics endpoint."""
     if address.startswith(("http://", "https://")):
         return EndpointSource(address, timeout)
     return ServerSource(address, timeout)

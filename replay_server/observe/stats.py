@@ -27,25 +27,25 @@ def stats_of(link: Link, timeout: float) -> Stats:
     numbers = ffi.new("uint64_t[]", count)
     what = "asking for the server's counters"
     link.request(lib.rp_link_stats, numbers, sessions, what=what, timeout=timeout)
-    facts, told = ffi.new("struct rp_fact[]", lib.RP_FACTS_MAX), ffi.new("uint32_t *")
+    facts, fact_count = ffi.new("struct rp_fact[]", lib.RP_FACTS_MAX), ffi.new("uint32_t *")
     what = "asking for what the server's transport counts"
-    link.request(lib.rp_link_facts, facts, told, what=what, timeout=timeout)
+    link.request(lib.rp_link_facts, facts, fact_count, what=what, timeout=timeout)
     return Stats(
         counters=dict(zip(_native.COUNTERS, ffi.unpack(numbers, count), strict=True)),
         sessions=sessions[0],
         incarnation=lib.rp_link_incarnation(link.raw),
         weights_version=lib.rp_link_weights_version(link.raw),
-        facts=_native.facts_of(facts, told[0]),
+        facts=_native.facts_of(facts, fact_count[0]),
     )
 
 
 def lines(counters: Mapping[str, float], facts: Iterable[Fact] = ()) -> list[str]:
     """One line for each number that is not zero."""
-    told = [(name, n, _native.COUNTER_SENTENCES.get(name, "")) for name, n in counters.items()]
-    told += [(fact.full_name, fact.value, fact.sentence) for fact in facts]
-    width = max((len(name) for name, _, _ in told), default=0)
+    rows = [(name, n, _native.COUNTER_SENTENCES.get(name, "")) for name, n in counters.items()]
+    rows += [(fact.full_name, fact.value, fact.sentence) for fact in facts]
+    width = max((len(name) for name, _, _ in rows), default=0)
     return [
         f"{name:<{width}} {value:>20,.0f}  {sentence}".rstrip()
-        for name, value, sentence in told
+        for name, value, sentence in rows
         if value
     ]

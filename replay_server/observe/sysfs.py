@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def text(path: Path) -> str:
-    """A small file's text, stripped; "" where it cannot be read. What is no UTF-8 is told as names
-    of files are, byte by byte."""
+    """A small file's text, stripped; "" where it cannot be read. Bytes that are no UTF-8 are kept,
+    as in names of files, by surrogates."""
     try:
         return os.fsdecode(path.read_bytes().strip())
     except OSError:

@@ -1,7 +1,7 @@
 """`stats URL --watch`: a server, live in a terminal, or as one line a look where there is none.
 
 What is shown as a rate, a share or a quantile is of the time between two looks. A server that goes
-away is told, and looked for again until Ctrl-C; one that came back anew starts the counting anew.
+away is reported, and looked for until Ctrl-C; one that came back anew starts the counting anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPERATIONS_FIRST = ("push", "sample", "pull", "update", "publish", "blob")
 SESSION_ROWS = 16
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, REST, BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-# Counters that tell of something that should not happen; the others are told as rates.
+# Counters of something that should not happen; the others are shown as rates.
 BAD = ("drop_", "refused_", "cookie_refused", "sessions_refused", "sessions_expired")
 
 
@@ -43,17 +43,17 @@ class Between:
         """A counter's increase per second; 0 at the first look."""
         return self._per_second(self.look.counters, self.before and self.before.counters, name)
 
-    def told(self, name: str) -> str:
+    def rate_text(self, name: str) -> str:
         """A counter's rate in words; at the first look there is none."""
         return number(self.rate(name)) if self.before else "-"
 
     def session_rate(self, place: str, name: str) -> float:
-        """The same of a session's number."""
+        """The increase per second of a session's number."""
         was = self.before and self.before.sessions.get(place, {})
         return self._per_second(self.look.sessions[place], was, name)
 
     def fact_rate(self, fact: Fact) -> float:
-        """The same of what the transport counts."""
+        """The increase per second of a number that the transport counts."""
         was = self.before and {old.full_name: old.value for old in self.before.facts}
         return self._per_second({fact.full_name: fact.value}, was, fact.full_name)
 
@@ -212,24 +212,24 @@ def rates(between: Between) -> list[str]:
 
 def drops(between: Between) -> list[str]:
     """What was dropped or refused, in all and just now."""
-    told = []
+    rows = []
     for name, value in between.look.counters.items():
         if value and name.startswith(BAD):
-            told.append(f"  {name} {number(value)} ({number(between.rate(name))}/s)")
+            rows.append(f"  {name} {number(value)} ({number(between.rate(name))}/s)")
     facts = between.look.facts
     for fact in facts:
         if fact.value and fact.kind != "level":
             now = number(between.fact_rate(fact))
             text = f"  {fact.full_name} {number(fact.value)} ({now}/s)  {fact.sentence}"
-            told.append(text.rstrip())
+            rows.append(text.rstrip())
     levels = [f"{fact.name} {number(fact.value)}" for fact in facts if fact.kind == "level"]
     now = [f"transport: {', '.join(levels)}"] if levels else []
-    return ["drops and refusals" if told else "drops and refusals: none", *told, *now]
+    return ["drops and refusals" if rows else "drops and refusals: none", *rows, *now]
 
 
 def held(between: Between) -> list[str]:
-    """Who was held back in the interval, and whether anybody is there to end that: who waits asks
-    again every half second, and each asking counts."""
+    """Which side was held back in the interval, and whether any client could release it. A client
+    that waits asks again each half second, and each request counts."""
     sides = (
         ("pushes_blocked", "writers", "samples", "learners are slower", "nobody samples"),
         ("samples_blocked", "learners", "steps_committed", "writers are slower", "nobody adds"),
@@ -308,9 +308,9 @@ def line(look: Look, before: Look | None) -> str:
         f"{t.name} {t.items:,.0f}/{t.capacity:,.0f} {ratio_text(between, t)}" for t in look.tables
     )
     return (
-        f"{time.strftime('%H:%M:%S')} steps/s {between.told('steps_committed')} "
-        f"drawn/s {between.told('items_sampled')} "
-        f"updates/s {between.told('priorities_applied')} sessions {look.sessions_open} "
+        f"{time.strftime('%H:%M:%S')} steps/s {between.rate_text('steps_committed')} "
+        f"drawn/s {between.rate_text('items_sampled')} "
+        f"updates/s {between.rate_text('priorities_applied')} sessions {look.sessions_open} "
         f"weights {look.weights_version} dropped or refused {number(bad)} | "
         + " | ".join([tables, *held(between)])
     )
@@ -341,7 +341,7 @@ class Screen:
         else:
             self._write(line(look, before) + "\n")
 
-    def tell(self, sentence: str) -> None:
+    def report(self, sentence: str) -> None:
         """Something that went wrong; the view stays, with the sentence above it."""
         if self.live:
             self._draw([sentence, *self.last[1:]])
@@ -377,7 +377,7 @@ def watch(
                     look = source.look()
                 except ReplayError as error:
                     if not away:
-                        screen.tell(f"{error}; looking for it again every {interval:g} s")
+                        screen.report(f"{error}; looking for it again every {interval:g} s")
                     look, away = None, True
     finally:
         source.close()

@@ -54,10 +54,10 @@ def _whose(index: int, link: dict[int, bytes], program: int) -> str:
 
 def _program(link: dict[int, bytes]) -> int | None:
     """The number of its program, 0 where it has several; None: there is none."""
-    told = attributes(link.get(IFLA_XDP, b""))
-    if not told.get(IFLA_XDP_ATTACHED, b"\0")[0]:
+    found = attributes(link.get(IFLA_XDP, b""))
+    if not found.get(IFLA_XDP_ATTACHED, b"\0")[0]:
         return None
-    return int(struct.unpack("=I", told.get(IFLA_XDP_PROG_ID, bytes(4)))[0])
+    return int(struct.unpack("=I", found.get(IFLA_XDP_PROG_ID, bytes(4)))[0])
 
 
 def _bpf(command: int, attributes: bytes) -> int:
@@ -68,16 +68,16 @@ def _bpf(command: int, attributes: bytes) -> int:
 
 
 def _name(program: int) -> str:
-    """What it is called; UNKNOWN where this user may not see that."""
+    """The program's name; UNKNOWN where this user may not see it."""
     file = _bpf(BPF_PROG_GET_FD_BY_ID, struct.pack("=III", program, 0, 0)) if program else -1
     if file < 0:
         return UNKNOWN
-    told = ctypes.create_string_buffer(NAME_AT + NAME_BYTES)
+    raw = ctypes.create_string_buffer(NAME_AT + NAME_BYTES)
     failed = _bpf(
-        BPF_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", file, len(told), ctypes.addressof(told))
+        BPF_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", file, len(raw), ctypes.addressof(raw))
     )
     os.close(file)
-    name = told.raw[NAME_AT:].split(b"\0")[0].decode(errors="replace")
+    name = raw.raw[NAME_AT:].split(b"\0")[0].decode(errors="replace")
     return UNKNOWN if failed else name or "one without a name"
 
 

@@ -1,4 +1,4 @@
-"""What a kind of batch asks for: the core's request and where its batches land, worked out once.
+"""A kind of batch: the core's request for it and where its batches land, computed once.
 
 A `Draw` belongs to one `RemoteTable`, so to one epoch: a table that was looked up again has draws
 of its own. One call of the core posts the request, waits, and takes it (native/drive/link_whole.c).
@@ -22,7 +22,7 @@ REFUSED = tuple(-_native.NUMBERS[name] for name in ("BATCH_TOO_LARGE", "NEVER_FI
 
 
 def limits_of(link: Link, batch_max: int) -> dict[str, int]:
-    """What the server granted the session; its batches are those the client is opened for, too."""
+    """The limits that the server granted the session; batch_max is also at most the client's."""
     raw = ffi.new("struct rp_opened *")
     _native.check(lib.rp_link_limits(link.raw, raw), "asking for limits")
     limits = {name: getattr(raw, name) for name in LIMITS}
@@ -43,7 +43,7 @@ def expect_drawn(limits: dict[str, int], table: Any, count: int) -> None:
 class Draw:
     """Batches of `count` items of one plan. ConfigError where the arguments exclude each other.
 
-    `raw` tells the core; its `uniform` is the uniform part as the server draws it.
+    `raw` is what the core reads; its `uniform` is the uniform part as the server draws it.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Draw:
 
 
 def stored_at(link: Link, table: Any, wanted: Keys, plan: int | str, timeout: float) -> Batch:
-    """What stands at the keys `wanted` of `table`, in that order."""
+    """The items or rows at the keys `wanted` of `table`, in that order, as a Batch."""
     count = whole("the number of keys", len(wanted), 1, BATCH_MAX)
     draw = Draw(table, count, plan)  # its own, since its request is changed
     draw.epoch = wanted.epoch or table.epoch

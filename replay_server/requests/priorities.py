@@ -1,10 +1,10 @@
 """New priorities for drawn items: cut into requests, waited for or queued, and what became of them.
 
-Requests of one session are applied in the order they were posted, each once; of keys that appear
-twice in one call the last wins. Queued requests are the core's: it adds their results up, and takes
-no more of them than it has room for. A session that was silent for so long that the server may have
-given it up is spoken to before anything is queued: what is under way when a session ends is lost,
-and `flush` says how much.
+Requests of one session are applied in the order in which they were posted, each once. Of a key that
+appears twice in one call the last priority wins. Queued requests are the core's: it adds their
+results up, and takes no more of them than it has room for. After a long silence the server may have
+given the session up, so it is asked before anything is queued: what is under way when a session
+ends is lost, and `flush` says how much.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "
 
 @dataclass(frozen=True, init=False)
 class UpdateResult:
-    """What became of priorities: set; their item was gone (normal life); no item of this server.
+    """What happened to the priorities of an update, as counts of keys; results can be added.
 
-    A table that draws uniformly takes priorities, too: only whether one is 0 tells there.
-    Keys of another table count as stale or unknown, as their numbers have it: nothing is set, and
-    no error tells. So all stale, again and again, is no normal life: look which table is named.
-    A key that stands several times in one call counts once: its last priority is the one set.
+    applied   priorities that were set
+    stale     keys whose item is gone, which is normal
+    unknown   keys that name no item of this server
+
+    A key that stands several times in one call counts once: its last priority is set. A table that
+    draws uniformly only distinguishes priority 0. Keys of another table count as stale or unknown,
+    and no error is raised. So where all keys are stale again and again, check the table's name.
     """
 
     applied: int = 0
@@ -58,22 +61,22 @@ class UpdateResult:
 
 
 class Updates:
-    """The updates of one client."""
+    """The priority updates of one client, waited for or queued."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._lock = _native.Lock()
         self._flushed = UpdateResult()
-        self._failed = 0  # keys of updates that failed: those told
+        self._failed = 0  # keys of updates that failed, as far as reported
         self._silent_s = link.silence()
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
-        self._told: set[str] = set()  # tables whose bound somebody was warned of
+        self._warned: set[str] = set()  # tables whose largest priority was warned of
 
     def update(
         self, table: RemoteTable, timeout: float, asked: tuple[Keys, np.ndarray]
     ) -> UpdateResult:
-        """Sets float64 [N] priorities of [N] keys, `asked`. StaleEpoch: the server is another, look
-        again; keys of another epoch are no error."""
+        """Sets priorities, float64 [N], of keys [N]: `asked` is the pair. StaleEpoch: the server
+        restarted, so look the table up again; keys of another epoch are no error."""
         keys, priorities = asked
         setting: Any = ffi.new(SETTING)
         arguments: tuple = (
@@ -94,7 +97,7 @@ class Updates:
             checked_priorities(priorities, len(keys))
             _native.check(status, table.updating)
         if setting.largest > table.priority_max:
-            tell_of_large(table, arguments[4], len(keys), self._told)
+            warn_of_large(table, arguments[4], len(keys), self._warned)
         return UpdateResult(setting.applied, setting.stale, setting.unknown)
 
     def flush(self, timeout: float) -> UpdateResult:
@@ -122,8 +125,8 @@ class Updates:
         return done
 
     def leave(self, until: Deadline) -> None:
-        """For a client that closes: waits for what is queued, in that time; warns of what is not
-        set then."""
+        """For a client that closes: waits for queued priorities, in that time, and warns of those
+        that are not set then."""
         state: Any = ffi.new("struct rp_update_state *")
         with suppress(ReplayError):
             while lib.rp_link_update_settle(self._link.raw, until.left()) == PENDING:
@@ -138,8 +141,8 @@ class Updates:
             )
 
     def _wake(self, timeout: float) -> None:
-        """After a silence: another session where the server gave this one up. Where nobody answers
-        in time, what is queued waits as ever."""
+        """After a silence, opens another session where the server gave this one up. Where nobody
+        answers in time, queued priorities go on waiting."""
         now = monotonic()
         if now >= self._doubtful:
             what = "asking for the client's session"
@@ -149,10 +152,10 @@ class Updates:
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
         """Queues all of them, waiting for room where there is none; else Full."""
         checked_priorities(priorities, len(keys))
-        tell_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._told)
+        warn_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._warned)
         self._wake(timeout)
         begin, until, what = 0, Deadline(timeout), table.updating
-        patience = nanoseconds(timeout)
+        timeout_ns = nanoseconds(timeout)
         while begin < len(keys):
             taken = lib.rp_link_update_queue(
                 self._link.raw,
@@ -161,7 +164,7 @@ class Updates:
                 ffi.from_buffer(KEYS, keys[begin:]),
                 ffi.from_buffer(DOUBLES, priorities[begin:]),
                 len(keys) - begin,
-                patience,
+                timeout_ns,
                 min(until.left(), lib.RP_SLICE_NS),
             )
             if taken == 0 and not until.left():
@@ -169,15 +172,15 @@ class Updates:
             begin += _native.check(taken, what)
 
 
-def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str]) -> None:
-    """Warns once of priorities so large that they are all drawn alike; `told`: the tables of which
-    it was."""
-    if table.name in told:
+def warn_of_large(table: RemoteTable, raw: Any, count: int, warned: set[str]) -> None:
+    """Warns once a table of priorities so large that they are all drawn alike; `warned`: the tables
+    that were warned of before."""
+    if table.name in warned:
         return
     first = lib.rp_priorities_above(raw, count, table.priority_max)
     if first == count:
         return
-    told.add(table.name)
+    warned.add(table.name)
     warn(
         f"priorities[{first}] is {raw[first]:g}; table {table.name!r} of {table.capacity} steps "
         f"draws all above {table.priority_max:.4g} alike, as if they were that: divide priorities "
@@ -215,7 +218,7 @@ def float64_of(priorities: Any, count: int) -> np.ndarray:
 
 
 def checked_priorities(priorities: Any, count: int) -> np.ndarray:
-    """The same, finite and at least 0; else ConfigError says which is not."""
+    """float64 [count], finite and at least 0; ConfigError names the first that is not."""
     array = float64_of(priorities, count)
     first = lib.rp_priorities_usable(ffi.from_buffer(DOUBLES, array), count)
     if first < count:

@@ -1,4 +1,4 @@
-"""A table as a client sees it: what the server told, and the layout rebuilt from it.
+"""A table as a client sees it: what the server reported, and the layout rebuilt from it.
 
 `RemoteTable` is a snapshot. The epoch in it is that of the moment: a table that was reset, or a
 server that restarted, has another one, and the client looks again.
@@ -21,7 +21,7 @@ from ..table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
 from .draws import Draw
 
 DRAWS_MAX = 64
-SENTENCE_S = 0.2  # what an error may take to tell the limiter as it is now
+SENTENCE_S = 0.2  # what an error may take to name the limiter's numbers as they are now
 LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
 FACTS = (
     *("number", "capacity", "alpha", "min_size", "samples_per_insert", "error_min", "error_max"),
@@ -43,7 +43,7 @@ def rows_ahead(streams: int, steps: float) -> int:
 
 
 def missing(count: int, raw: Any) -> int:
-    """Items to come in before a batch of `count` is drawn, by what `info_of` told; 0: none."""
+    """Items to come in before a batch of `count` is drawn, by what `info_of` returned; 0: none."""
     if raw.count == 0 or raw.inserted < raw.min_size:
         return max(1, raw.min_size - raw.inserted)
     if raw.samples_per_insert == 0.0:
@@ -53,7 +53,7 @@ def missing(count: int, raw: Any) -> int:
 
 
 def info_of(link: Link, name: str, timeout: float) -> Any:
-    """What the server tells of the table `name` now: a struct rp_table_info."""
+    """The table `name` as the server has it now: a struct rp_table_info."""
     longest = lib.RP_NAME_BYTES - 1
     if not isinstance(name, str) or not 0 < len(name.encode()) <= longest or "\0" in name:
         raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes without zeros")
@@ -64,7 +64,7 @@ def info_of(link: Link, name: str, timeout: float) -> Any:
 
 
 def infos_of(link: Link, most: int, timeout: float) -> list[Any]:
-    """The same of the first `most` tables, by number."""
+    """A struct rp_table_info of each of the first `most` tables, by number."""
     infos: list[Any] = []
     while len(infos) < most:
         raw = ffi.new("struct rp_table_info *")
@@ -93,16 +93,16 @@ class RemoteTable:
         self.priority_max = priority_max(raw.alpha, raw.capacity)
         for name in FACTS:
             setattr(self, name, getattr(raw, name))
-        told = tuple(raw.item_bytes[i] for i in range(raw.plan_count))
+        sent = tuple(raw.item_bytes[i] for i in range(raw.plan_count))
         built = tuple(plan.item_bytes for plan in layout.plans)
-        if told != built or raw.step_bytes != self.spec.record_size:
+        if sent != built or raw.step_bytes != self.spec.record_size:
             raise SpecMismatch(
-                f"table {self.name!r}: the server sends items of {told} bytes and steps of "
+                f"table {self.name!r}: the server sends items of {sent} bytes and steps of "
                 f"{raw.step_bytes}, its own document means {built} and {self.spec.record_size}"
             )
 
     def now(self, link: Link) -> RemoteTable:
-        """The same looked up again, for a sentence; as it was where nobody answers at once."""
+        """The table looked up again, for an error; as it is here where nobody answers at once."""
         try:
             return RemoteTable(info_of(link, self.name, SENTENCE_S), self.layout, self.incarnation)
         except ReplayError:
@@ -143,10 +143,10 @@ class RemoteTable:
             )
 
     def unacknowledged_max(self, streams: int) -> int | None:
-        """A writer's default: as many rows as the limiter's bounds lie apart, its share of the
-        table at most; None: nothing limits, the granted window says.
+        """A writer's default: the rows between the limiter's bounds, at most its share of the
+        table. None: there is no such limiter, and the granted window decides.
 
-        More would let who plays run ahead of a limiter that holds them back already.
+        With more, an actor would run ahead of a limiter that already holds it back.
         """
         if self.samples_per_insert == 0.0:
             return None
@@ -188,8 +188,8 @@ class RemoteTable:
         if self.ahead > n:
             raise ConfigError(
                 f"table {self.name!r} has plans {list(self.plans)} that look {self.ahead} rows "
-                f"ahead; this program was started with n = {n} and knows its items' priorities by "
-                "that: give the longer plan a table of its own"
+                f"ahead; this program was started with n = {n} and computes priorities for items "
+                "of that length: give the longer plan a table of its own"
             )
 
     def draw(
@@ -199,7 +199,7 @@ class RemoteTable:
         stratified: bool = False,
         uniform: float = 0.0,
     ) -> Draw:
-        """How such batches are drawn, worked out once; DRAWS_MAX are kept."""
+        """How batches of this kind are drawn; computed once, DRAWS_MAX are kept."""
         kind = (count, plan, stratified, uniform, type(plan))
         try:
             return self.draws[kind]
@@ -211,7 +211,7 @@ class RemoteTable:
         return draw
 
     def same(self, raw: Any, incarnation: int) -> bool:
-        """Whether a fresh info tells of the same columns and plans."""
+        """Whether a fresh info has the same columns and plans."""
         mine = (self.raw.spec_crc, self.raw.spec_bytes, self.incarnation)
         return mine == (raw.spec_crc, raw.spec_bytes, incarnation)
 

@@ -1,12 +1,11 @@
 """A network's weights through the server: published whole, pulled whole, with a number each.
 
-Memory for a pull grows to what the server tells: the first try has room for FIRST_BYTES, one that
-was too small says how much it takes. A version that was replaced while it was fetched is fetched
-anew, PULLS_MAX times at most.
+Memory for a pull grows to what the server says: the first try has room for FIRST_BYTES, and one
+that was too small learns how many are needed. A version that was replaced while it was fetched is
+fetched anew, at most PULLS_MAX times.
 
-A server that comes back empty gives the numbers of the one before to other weights. So a number
-says which weights are meant only together with the incarnation of the server that gave it, which is
-kept here for the newest pull.
+A server that comes back empty numbers other weights from 1 again. So a number identifies weights
+only together with the server's incarnation, which is kept here for the newest pull.
 """
 
 from __future__ import annotations
@@ -79,8 +78,8 @@ class Weights:
                 _native.check(status, "pulling weights")
         raise WeightsGone("pulling weights: they changed faster than they could be fetched")
 
-    def told_of_none(self, newer_than: int) -> bool:
-        """Whether the newest answer told of no weights but `newer_than`."""
+    def none_newer(self, newer_than: int) -> bool:
+        """Whether the newest answer named no weights, or version `newer_than`."""
         newest = lib.rp_link_weights_version(self._link.raw)
         return newest == 0 or self.same(newest, newer_than)
 

@@ -3,7 +3,7 @@
     [server]                       any field of ServerOptions
     url = "udp://127.0.0.1:7400"
 
-    [metrics]                      optional: metrics.py tells its fields
+    [metrics]                      optional: metrics.py has its fields
     address = "127.0.0.1:9464"
 
     [[table]]                      one section a table
@@ -55,7 +55,7 @@ COLUMN_FIELDS = ("name", "dtype", "shape", "pad")
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a file says: the tables, the server around them, where it is watched."""
+    """The content of a file: the tables, the server's options, the metrics endpoint."""
 
     tables: tuple[Table, ...]
     options: ServerOptions
@@ -71,7 +71,7 @@ def load(path: str | Path) -> ServerConfig:
 
 
 def from_document(document: Mapping[str, Any]) -> ServerConfig:
-    """The same from what a TOML parser returns."""
+    """The configuration from what a TOML parser returns."""
     sections = {"server": "[server]", "metrics": "[metrics]", "table": "[[table]]"}
     for name in document:
         if name not in sections:

@@ -1,7 +1,8 @@
 """Several servers beside each other, at ports that follow: one thread, one memory, nothing shared.
 
 On a network card of DPDK's (dpdk://) they are the queues of that card: the first opens it and the
-others join. A client speaks to one of them; what its card hands to another is told where to go.
+others join. A client speaks to one of them. Where the card hands its datagrams to another,
+that one answers where they belong.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ..
     port = int(found["port"]) if found else 0
     if not found or not 0 < port <= 65536 - count:
         raise ConfigError(
-            f"{count} shards at {options.url}: each has a port of its own, so the url says one, "
-            f"from 1 to {65536 - count}, and they take that and those behind it"
+            f"{count} shards at {options.url}: each has a port of its own, so give the url a port "
+            f"from 1 to {65536 - count}; the shards take that one and the next ones"
         )
     text = found["options"] or ""
     if ON_A_NETWORK.search(text) and not queues:

@@ -71,7 +71,7 @@ class ClientKeys:
 
 
 def server_keys(secret: str, clients: str) -> ServerKeys | None:
-    """What a server was told; None: no keys. ConfigError where one is given without the other."""
+    """The key files given to a server; None: no keys. ConfigError where one of them is missing."""
     if bool(secret) != bool(clients):
         have, lack = ("curve_secret_key", "curve_clients")[:: 1 if secret else -1]
         raise ConfigError(f"{have} is given without {lack}, and lets nobody in; {KEYGEN}")
@@ -79,7 +79,7 @@ def server_keys(secret: str, clients: str) -> ServerKeys | None:
 
 
 def client_keys(server: str | None, secret: str | None) -> ClientKeys | None:
-    """What a client was told, by arguments or else by the environment; None: no keys."""
+    """The key files given to a client, by arguments or else the environment; None: no keys."""
     server = os.environ.get(SERVER_KEY, "") if server is None else str(server)
     secret = os.environ.get(SECRET_KEY, "") if secret is None else str(secret)
     if bool(server) != bool(secret):
@@ -183,7 +183,9 @@ def bind(url: str, keys: ServerKeys) -> Carrier:
     carrier = Carrier(url, "ROUTER")
     try:
         endpoint = carrier.endpoint(serve=True, guarded=True)
-        carrier.socket.router_mandatory = 1  # a peer that is gone, or slow, is told and counted
+        carrier.socket.router_mandatory = (
+            1  # a peer that is gone, or slow, is an error, and counted
+        )
         _guard(carrier, keys)
         try:
             carrier.socket.bind(endpoint)
@@ -229,7 +231,7 @@ def _certificate(path: str, what: str) -> tuple[bytes, bytes | None]:
 
 
 def _secret(path: str) -> tuple[bytes, bytes]:
-    """Both halves of a secret key's file; where it is a public one's, what to give instead."""
+    """(public, secret) of a secret key's file; the error for a public one names the right file."""
     public, secret = _certificate(path, "curve_secret_key")
     if secret is not None:
         return public, secret
@@ -291,7 +293,7 @@ def _await_connection(
 
 
 def _no_connection(zmq: Any, url: str, seen: Iterable[int], keys: ClientKeys | None) -> ReplayError:
-    """Why, as far as the socket's events tell."""
+    """Why there is no connection, as far as the socket's events say."""
     what, seen = f"connecting to {url}", set(seen)
     if zmq.Event.HANDSHAKE_FAILED_AUTH in seen:
         return NotAuthorised(

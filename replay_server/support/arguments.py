@@ -7,7 +7,7 @@
     args = parse(Args, "what the program does", argv)
 
 Types understood: str, int, float, bool (--flag / --no-flag), Path, tuples of int (1,2,3), each
-also with `| None`, written "none". A field without a default is required. A mistake is told in one
+also with `| None`, written "none". A field without a default is required. A mistake ends in one
 sentence that names the nearest option. runfile.py reads the same fields from a file.
 """
 
@@ -76,10 +76,10 @@ class ShowVersion(argparse.Action):
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            told = version("replay-server")
+            version_text = version("replay-server")
         except PackageNotFoundError:
-            told = "of a checkout that is not installed"
-        print(f"replay-server {told}")
+            version_text = "of a checkout that is not installed"
+        print(f"replay-server {version_text}")
         parser.exit()
 
 
@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; --help lists every option\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, with the nearest option named where one is not known."""
+        """The error of argparse, with the nearest option where one is not known."""
         found, unknown = self.parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("--"):

@@ -9,8 +9,8 @@
     if __name__ == "__main__":
         sys.exit(run(main))
 
-Where a module is imported, and not run, all of this does nothing. A program that is told to ignore
-Ctrl-C (nohup, a job in the background of a script) goes on ignoring it.
+Where a module is imported, and not run, all of this does nothing. A program that is started to
+ignore Ctrl-C (nohup, a job in the background of a script) goes on ignoring it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-INTERRUPTED = 130  # as shells tell the end by SIGINT
+INTERRUPTED = 130  # a shell's exit code for the end by SIGINT
 
 
 def _end(number: int, frame: FrameType | None) -> None:

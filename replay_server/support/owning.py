@@ -1,4 +1,4 @@
-"""Whose a writer or an iterator of batches is: one thread's, which makes one call after the other.
+"""The owner of a writer or of an iterator of batches: one thread, that makes one call at a time.
 
 Its owner is that thread's number. A signal's handler runs within whatever its thread is doing, so
 the number is negative while a call is under way. What stores it calls nothing in between:

@@ -38,9 +38,9 @@ class Keyworded:
         for name in named:
             if name not in names:
                 meant = cls._MEANT.get(name)
-                told = f", it is {meant!r}" if meant else nearest(name, names)
+                hint = f", it is {meant!r}" if meant else nearest(name, names)
                 there = ", ".join(names)
-                raise ConfigError(f"{cls.__name__}: no option {name!r}{told}; there are {there}")
+                raise ConfigError(f"{cls.__name__}: no option {name!r}{hint}; there are {there}")
         return object.__new__(cls)
 
 
@@ -116,8 +116,8 @@ def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None
 
 
 def odd_pair(one: Any, other: Any) -> bool:
-    """Whether leaves of two observations lie in the same memory, or differ in shape: told at little
-    cost, since it is asked at every step."""
+    """Whether leaves of two observations lie in the same memory, or differ in shape: found at
+    little cost, since it is asked at every step."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         owned = one.base is None is other.base
         shared = not owned and np.may_share_memory(one, other) and same_memory(one, other)

@@ -9,10 +9,10 @@ learner alike, and at an episode's start as ale-py would: behind zeros.
     protocol "sticky"   an action is repeated with probability 0.25 (Machado et al. 2018)
     protocol "apex"     it never is (Mnih et al. 2015, Horgan et al. 2018)
 
-A lost life is told in infos["life_lost"] and ends nothing. It is read from the count of lives. With
-ale-py's life_loss_info a life that goes with the last step before the time limit looks as if the
-game went on, and the reset's frame that follows would be stored as a step; with episodic_life the
-frames behind a lost life are gone from the stack.
+A lost life is reported in infos["life_lost"] and ends nothing. It is read from the count of lives.
+With ale-py's life_loss_info a life that goes with the last step before the time limit looks as if
+the game went on, and the reset's frame that follows would be stored as a step. With episodic_life
+the frames behind a lost life are gone from the stack.
 """
 
 from __future__ import annotations

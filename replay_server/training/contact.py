@@ -1,11 +1,11 @@
-"""How a long-running program meets signals, and a server that goes away: with bounded waits.
+"""Signals, and servers that go away, in a long-running program: all waits are bounded.
 
-`Stop` turns SIGINT and SIGTERM into a flag that loops look at, so that a program ends between two
-steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
-time, and then says NoServer, which no reconnect mends; Stopped, where a signal ended that.
-`writer_of` waits as long as the server keeps the place of a writer that was killed.
-`lost_contact` tells errors that a reconnect mends from those that it does not. `told` is what an
-error says to the person who watches a program.
+`Stop` turns SIGINT and SIGTERM into a flag that loops check, so that a program ends between two
+steps and not inside one; a second signal ends it at once. `connect` tries for a bounded time, then
+raises NoServer, which no reconnect mends; or Stopped, where a signal ended the wait. `writer_of`
+waits as long as the server keeps the place of a writer that was killed.
+`lost_contact` says whether a reconnect mends an error. `describe` gives the sentence of an error
+for the person who watches a program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PLACE_MARGIN_S = 5.0  # beyond idle_ms: a server is late to notice where it has 
 
 
 class NoServer(ReplayError):
-    """Nobody answered for as long as the program was told to wait."""
+    """Nobody answered for as long as the program may wait (--patience)."""
 
 
 class Stopped(NoServer):
@@ -44,7 +44,7 @@ class Stopped(NoServer):
 
 
 class Stop:
-    """Asked to stop? Use as a context: handlers are put back on leaving it."""
+    """Whether the program was asked to stop. A context: its end puts the old handlers back."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -85,8 +85,8 @@ def lost_contact(error: ReplayError) -> bool:
     return isinstance(error, mended) and not isinstance(error, LimiterBlocked)
 
 
-def told(error: ReplayError) -> str:
-    """What happened, without the advice for who writes a program."""
+def describe(error: ReplayError) -> str:
+    """The sentence of an error without the advice that is for the author of a program."""
     sentence = error.happened or str(error)
     for advice in (KEPT, NOT_TAKEN):
         sentence = sentence.replace(f" {advice}", "")
@@ -95,16 +95,16 @@ def told(error: ReplayError) -> str:
 
 def connect(
     address: str,
-    patience_s: float,
+    wait_max_s: float,
     stop: Stop,
     say: Callable[[str], None] = print,
     *,
     batch: int = 1,
 ) -> Client:
-    """A client of the server at `address`, for batches of `batch` items, tried for `patience_s`;
+    """A client of the server at `address`, for batches of `batch` items, tried for `wait_max_s`;
     NoServer after that."""
     begin = time.monotonic()
-    until = begin + patience_s
+    until = begin + wait_max_s
     said = False
     while True:
         try:
@@ -120,24 +120,24 @@ def connect(
                 ) from error
             if time.monotonic() >= until:
                 raise NoServer(
-                    f"no server answered at {address} within {patience_s:g} s: start one there, "
+                    f"no server answered at {address} within {wait_max_s:g} s: start one there, "
                     "or wait longer (--patience)"
                 ) from error
         if not said:
-            say(f"no server answers at {address}; waiting up to {patience_s:.0f} s")
+            say(f"no server answers at {address}; waiting up to {wait_max_s:.0f} s")
             said = True
 
 
 def writer_of(
     client: Client,
     table: str,
-    patience_s: float,
+    wait_max_s: float,
     stop: Stop,
     say: Callable[[str], None] = print,
     **options: Any,
 ) -> Writer:
     """`client.writer(table, **options)`; where all places are taken, tried again until that of a
-    program that was killed is free (never longer than `patience_s`), and NoRoom after that."""
+    program that was killed is free (never longer than `wait_max_s`), and NoRoom after that."""
     begin, most = time.monotonic(), 0.0
     while True:
         try:
@@ -150,7 +150,7 @@ def writer_of(
             places, idle_s = client.table(table).writers_max, client.limits["idle_ms"] / 1000.0
             whose = f"all {places} writer places" if places > 1 else "the only writer place"
             taken = f"{whose} of table {table!r} {'are' if places > 1 else 'is'} taken"
-            most = min(idle_s + PLACE_MARGIN_S, patience_s)
+            most = min(idle_s + PLACE_MARGIN_S, wait_max_s)
             if most:
                 say(
                     f"{taken}; waiting up to {most:g} s for one: that of a program that was "

@@ -40,7 +40,7 @@ class EnvError(ValueError):
 
 
 def is_atari(env_id: str) -> bool:
-    """True for ids of ale-py's games, the old ones included, so that those are told the new id."""
+    """True for ids of ale-py's games; also for the old ids, so that the error names the new one."""
     return env_id.startswith("ALE/") or "NoFrameskip" in env_id or "Deterministic-" in env_id
 
 

@@ -6,7 +6,7 @@ A file is a sequence of records; each holds one `Event` in protobuf's encoding:
     Event   1: double wall_time   2: int64 step   3: string file_version   5: Summary
     Summary 1: Value, repeated    Value 1: string tag   2: float simple_value
 
-The first Event tells the version. Records are written whole and unbuffered, so that TensorBoard
+The first Event names the version. Records are written whole and unbuffered, so that TensorBoard
 shows a run as it goes, and a kill costs at most the last one. One that a full disk does not take
 leaves nothing behind (record_file.py): a reader stops at a broken record. Tests read the files
 back with TensorBoard's own reader. To look: `pip install tensorboard`, `tensorboard --logdir RUN`.

@@ -33,7 +33,7 @@ BOUNDS = {  # (least, most) of the options below, wherever one has this name
 }
 
 
-AMOUNTS = {  # the same of real numbers; NaN is none
+AMOUNTS = {  # (least, most) of options that are real numbers; NaN is none
     "solve_at": (-HUGE, HUGE),
     "checkpoint_seconds": (0.0, SECONDS_MAX),
     "patience": (0.0, SECONDS_MAX),
@@ -53,7 +53,7 @@ class Bounded:
 
 @dataclass
 class Common(Bounded):
-    """What every program of a run has."""
+    """The options that every program of a run has."""
 
     preset: str = option(f"One of {', '.join(PRESETS)}; empty: the one for --env.", "")
     seed: int = option("Seed of everything this program draws, 0 to 2^32 - 1.", 1)
@@ -64,7 +64,7 @@ class Common(Bounded):
 
 @dataclass
 class Actor(Common):
-    """What an actor is."""
+    """The options of an actor."""
 
     server: str = option("Address of the replay server.", "udp://127.0.0.1:7400", shown="URL")
     table: str = option("Table the steps go to.", "main")
@@ -80,7 +80,7 @@ class Actor(Common):
 
 @dataclass
 class Train(Common):
-    """What a learner is."""
+    """The options of a learner."""
 
     server: str = option("Address of the replay server.", "udp://127.0.0.1:7400", shown="URL")
     table: str = option("Table the batches come from.", "main")
@@ -98,7 +98,7 @@ class Train(Common):
 
 @dataclass
 class Demo(Common):
-    """What the demo is."""
+    """The options of the demo."""
 
     run: Path = option(
         "Run folder; a new one below runs/ where none is named.", Path(), shown="FOLDER"
@@ -113,7 +113,7 @@ class Demo(Common):
     minutes: float = option("Longest training time.", 6.0)
     require_solved: bool = option("Exit code 1 where it is not solved by then.", False)
     metrics: str = option(
-        "HOST:PORT where its server tells OpenMetrics; empty: nowhere.", "", shown="HOST:PORT"
+        "HOST:PORT where its server serves OpenMetrics; empty: nowhere.", "", shown="HOST:PORT"
     )
 
 
@@ -148,8 +148,8 @@ def parser_of(cls: type, command: str, sentence: str) -> argparse.ArgumentParser
     return parser
 
 
-def told(parser: argparse.ArgumentParser, path: Path | None) -> dict[str, dict[str, Any]]:
-    """What the file says to each program; nothing without one. A mistake ends the program."""
+def values_in(parser: argparse.ArgumentParser, path: Path | None) -> dict[str, dict[str, Any]]:
+    """What the file gives each program; {} without a file. A mistake ends the program."""
     try:
         return {} if path is None else runfile.load(path, PROGRAMS)
     except ConfigError as error:
@@ -159,9 +159,9 @@ def told(parser: argparse.ArgumentParser, path: Path | None) -> dict[str, dict[s
 def given_to(
     program: str, parser: argparse.ArgumentParser, argv: Sequence[str] | None
 ) -> dict[str, Any]:
-    """What the command line says, and the file it names; mistakes end the program."""
+    """The values of the command line, and of the file it names; a mistake ends the program."""
     given = vars(parser.parse_args(argv))
-    return told(parser, given.pop("config")).get(program, {}) | given
+    return values_in(parser, given.pop("config")).get(program, {}) | given
 
 
 def resolved(cls: type[Args], values: Mapping[str, Any]) -> tuple[Args, Preset]:
@@ -184,7 +184,7 @@ def checked(
     values: Mapping[str, Any],
     check_env: Callable[[str], None],
 ) -> tuple[Args, Preset]:
-    """The same, where `check_env` finds the environment; a mistake ends the program."""
+    """As `resolved`, and `check_env` checks the environment; a mistake ends the program."""
     try:
         args, settings = resolved(cls, values)
         check_env(settings.env)
@@ -207,7 +207,7 @@ def parse(
 
 
 def values_of(args: Common, settings: Preset) -> dict[str, Any]:
-    """What was resolved, by name."""
+    """All options and settings of a program, by name."""
     return {**runfile.saved(args), **dataclasses.asdict(settings)}
 
 
@@ -224,10 +224,10 @@ def begin_run(
     say: Callable[[str], None] = print,
     take_over: Callable[[], None] = lambda: None,
 ) -> Run:
-    """The run folder of program `name`; `say` as Run's. `take_over` brings what the run goes on
-    from, before there are options by which it could be gone on with.
+    """The run folder of program `name`; `say` as Run's. `take_over` copies what the run continues
+    from, before the folder has options from which it could be resumed.
 
-    Options of an earlier life stay in it until `keep`: one that starts nothing changes no run.
+    Options of an earlier life stay there until `keep`: a program that starts nothing changes none.
     """
     values = values_of(args, settings)
     shown = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}

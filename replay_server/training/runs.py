@@ -1,10 +1,10 @@
-"""A run's folder: what its programs were told, what they measured, and how long each phase took.
+"""A run's folder: the options of its programs, what they measured, how long each phase took.
 
     RUN/config-NAME.toml    every option of program NAME as it was resolved (runfile.py)
     RUN/metrics.jsonl       one JSON object a line, of all programs, flushed as it is written:
                             "time" in seconds since 1970, "program", "life", "step", scalars by
                             name; life n+1 of a program goes on in the folder of life n: an actor
-                            at the last step told, a learner at its checkpoint's, so that of two
+                            at the last step logged, a learner at its checkpoint's, so that of two
                             lines of a learner's step the one of the later life counts
     RUN/NAME.lock           held by program NAME as long as it lives; its process id
     RUN/tensorboard/NAME/   the same scalars as event files, for TensorBoard
@@ -144,10 +144,10 @@ def _lives(path: Path) -> bool:
 
 class Run:
     """One program's part of a run folder, and the only one of its name as long as it lives (else
-    RunTaken); `arguments` are what wandb shows of the run, `say` tells the person watching.
+    RunTaken). wandb shows `arguments` as the run's; `say` prints a line for the person watching.
 
     life            how often the program was started with this folder before
-    last_step       the largest step it told of in those lives, 0 without one
+    last_step       the largest step it logged in those lives, 0 without one
     lines_missing   lines in a row, up to now, that could not be written
     """
 
@@ -185,7 +185,7 @@ class Run:
         """A line of scalars at this step of the program; None means there is none yet.
 
         Where it cannot be written (a full disk) it is left out, and the program goes on. The
-        person watching is told at the first such line, and again when lines are written again.
+        person watching reads so at the first such line, and again when lines are written again.
         """
         found = {name: float(value) for name, value in values.items() if value is not None}
         for name in found:
@@ -195,9 +195,9 @@ class Run:
             self._write(now, {"step": step, **found})
             if self.events:
                 self.events.write(now, step, found)
-            self._tell_written()
+            self._report_written()
         except OSError as error:
-            self._tell_missing(error)
+            self._report_missing(error)
         if self.wandb:
             self.wandb.log(step, found)
 
@@ -206,7 +206,7 @@ class Run:
         try:
             self._write(time.time(), facts)
         except OSError as error:
-            self._tell_missing(error)
+            self._report_missing(error)
 
     def _write(self, now: float, values: Mapping[str, Any]) -> None:
         shown = {
@@ -216,8 +216,8 @@ class Run:
         line = json.dumps({"time": now, "program": self.name, "life": self.life, **shown}) + "\n"
         self.file.append(line.encode())
 
-    def _tell_missing(self, error: OSError) -> None:
-        """Counts a line that is left out; the first of several is told."""
+    def _report_missing(self, error: OSError) -> None:
+        """Counts a line that is left out; reports the first of several."""
         self.lines_missing += 1
         if self.lines_missing == 1:
             self.say(
@@ -225,7 +225,7 @@ class Run:
                 "everything else goes on; make room, and they are written again"
             )
 
-    def _tell_written(self) -> None:
+    def _report_written(self) -> None:
         """After lines that are missing: how many, to the person watching and in the file."""
         if self.lines_missing:
             self._write(time.time(), {"event": "missing", "lines": self.lines_missing})
@@ -274,7 +274,7 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 
 
 def read_metrics(folder: Path, program: str | None = None) -> list[dict[str, Any]]:
-    """The same, once."""
+    """All lines of metrics in the folder, or those of one program; read once."""
     return Metrics(folder).read(program)
 
 
@@ -307,8 +307,8 @@ class Phases:
         self.seconds, self.begin = {}, now
         return shares
 
-    def told(self) -> str:
-        """What share of all the time each phase took, for a person."""
+    def text(self) -> str:
+        """The share of all the time that each phase took, for a person."""
         whole = max(time.perf_counter() - self.first, 1e-9)
         shares = sorted(((spent / whole, name) for name, spent in self.all.items()), reverse=True)
         return ", ".join(f"{name} {share:.1%}" for share, name in shares)

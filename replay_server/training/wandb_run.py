@@ -1,4 +1,4 @@
-"""The same scalars sent to Weights & Biases, where --wandb asks for it and the package is there.
+"""Sends a run's scalars to Weights & Biases, where --wandb asks for it and the package is there.
 
 Each program is a run of its own there, in a group named after the run folder. What wandb's own
 environment variables say holds; WANDB_MODE=offline writes below RUN/wandb and needs no network.

@@ -1,8 +1,8 @@
 """Which rows have a complete window: counts, no rows.
 
 An anchor is ready once `reach` rows follow it in its episode, or the episode has ended. What became
-ready by a step is a `Ready`; it is worked out when somebody looks, because most callers do not: the
-core creates the items by the same rule (native/drive/link_block.c).
+ready by a step is a `Ready`. It is computed when it is first used, since most callers never do:
+the core creates the items by the same rule (native/drive/link_block.c).
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from ..support.values import whole_numbers
 
 
 class Ready:
-    """Anchors whose window is complete, sorted by (stream, step); int64 [K] each.
+    """K anchors whose window is complete, sorted by (stream, step): what became ready by a step."""
 
-    `ahead`: rows that follow the anchor in its episode, at most the table's reach.
-    """
-
-    __slots__ = ("_counts", "_more", "_told")
+    __slots__ = ("_arrays", "_counts", "_more")
 
     def __init__(self, counts: tuple, more: int = 0) -> None:
         """`counts`: (real, ended, next_step, length, reach) as `_anchors` has them; `more` rows
         came in every stream since then."""
-        self._counts, self._more, self._told = counts, more, None
+        self._counts, self._more, self._arrays = counts, more, None
 
-    def _tell(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if self._told is None:
+    def _computed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._arrays is None:
             real, ended, next_step, length, reach = self._counts
             more = self._more
-            self._told = _anchors(real, ended, next_step + more, length + more, reach)
+            self._arrays = _anchors(real, ended, next_step + more, length + more, reach)
             self._counts = None
-        return self._told
+        return self._arrays
 
     @property
     def streams(self) -> np.ndarray:
-        return self._tell()[0]
+        """int64 [K]: the stream of each anchor."""
+        return self._computed()[0]
 
     @property
     def steps(self) -> np.ndarray:
-        return self._tell()[1]
+        """int64 [K]: the number of each anchor's row in its stream."""
+        return self._computed()[1]
 
     @property
     def ahead(self) -> np.ndarray:
-        return self._tell()[2]
+        """int64 [K]: rows that follow each anchor in its episode, at most the table's reach."""
+        return self._computed()[2]
 
     def __len__(self) -> int:
         return len(self.streams)
@@ -56,7 +56,7 @@ class Ready:
 
 
 def anchors_in(ready: Any) -> tuple[Any, Any]:
-    """Its (streams, steps)."""
+    """(streams, steps) of `ready`; ConfigError where it has none."""
     if not hasattr(ready, "streams"):
         raise ConfigError(f"ready is {ready!r}; expected what `add` or `append` returned")
     return ready.streams, ready.steps
@@ -87,7 +87,7 @@ class Anchors:
         return self._length + self._more
 
     def checked(self, streams: Any, steps: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Both as arrays [K] that name rows whose windows are complete; ConfigError otherwise."""
+        """(streams, steps) as arrays [K]; ConfigError where a window of these is not complete."""
         streams, steps = whole_numbers("streams", streams), whole_numbers("steps", steps)
         count, most = steps.size, len(self._length)
         if streams.shape != (count,) or steps.shape != (count,):
@@ -120,7 +120,7 @@ class Anchors:
             )
 
     def recount(self, next_step: np.ndarray, length: np.ndarray) -> None:
-        """Both of the whole writer, as its block knows them."""
+        """Sets `next_step` and `length` of all streams, as the writer's block knows them."""
         self._next_step, self._length, self._more = next_step, length, 0
         self._counts = self._as_counts()
 
@@ -136,7 +136,8 @@ class Anchors:
         return self.advance_some(*masks)
 
     def advance_some(self, real: np.ndarray, ended: np.ndarray) -> Ready:
-        """The same, bool [B] each; they are kept."""
+        """As `advance`, with bool [B] each in place of stream numbers. The arrays are kept: do not
+        change them."""
         next_step, length = self._next_step + self._more, self._length + self._more
         next_step += real
         length += real

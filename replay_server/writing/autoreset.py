@@ -1,7 +1,7 @@
 """From what an environment returns to the rows that are stored, for every autoreset mode.
 
 Gymnasium's vector environments end an episode in one of three ways, and say which in
-`autoreset_mode`, their own or their metadata's. What `step` returns for one that just ended:
+`autoreset_mode`, of their own or of their metadata. What `step` returns for one that just ended:
 
     mode        observation      final observation        the next call of step
     next-step   the final one    the observation itself   ignores the action, returns the reset's
@@ -14,13 +14,17 @@ A single `Env` is "disabled" with one environment and no leading axis (mode "sin
 `gymnasium.wrappers.Autoreset` it is "next-step", with one environment.
 
 A mode that is not the environment's joins the end of one episode to the start of the next, and the
-rows look right. So what contradicts the mode is an error: final observations in `infos` where the
-mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
-that nobody took, or (where the caller named the mode) a reward for such a step. Who named next-step
-and hands in no infos at an end is warned once: nothing else may contradict it. And the call after
-an end is looked at: in next-step mode its observation is the final one, in the modes that leave
-resets to the caller it is not, but where episodes begin there by right (starts.py). A final
-observation that was handed in beside a same-step vector is looked at too (finals.py).
+rows look right. So what contradicts the mode is an error:
+
+  * final observations in `infos` where the mode has none, or none where the mode has them (also
+    where there are no infos at all);
+  * an episode that ends in a step that nobody took;
+  * where the caller named the mode: a reward for such a step.
+
+A caller that named next-step and hands in no infos at an end is warned once, since nothing else may
+contradict the mode. The call after an end is checked too: in next-step mode its observation is the
+final one. In the modes that leave resets to the caller it is another one, unless episodes may begin
+there (starts.py). Final observations handed in beside a same-step vector are checked (finals.py).
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -28,8 +32,8 @@ Whatever the mode, what is stored is the same. An episode of T steps is T + 1 ro
     row T       observation o_T, everything else zero; the end bit           (the closing row)
 
 `d_t` is the environment's `terminated`, or a lost life where the caller says so: it may be true
-inside an episode. A closing row after a termination whose final observation is not known is all
-zeros; after a truncation the final observation is needed to bootstrap, so its lack is an error.
+inside an episode. After a termination the closing row is all zeros where the final observation is
+not known. After a truncation it is needed to bootstrap, so it is an error where it is missing.
 
 `Autoreset` keeps one bit per environment (is the next call a made-up one?) and, for one call, the
 closing rows of what just ended: it does no I/O and knows no server. What it returns, `Rows`, is
@@ -77,13 +81,14 @@ UNSEEN = (
 class Rows:
     """The rows to append after one call of `step`. S streams took a real step, E of them ended.
 
-    streams        int64 [S], rising: which environments took a step
-    columns        {column: [S, *shape]}, every column of the spec: the steps' rows
-    ending         uint8 [S]: OPEN, TERMINATED or TRUNCATED, after this row
-    ended_streams  int64 [E], rising: streams[ending != OPEN]
-    closing        {observation column: [E, *shape]}: the closing rows, same order
-    started        bool [B]: whose next observation to act on is the first of an episode; frame
-                   stacks are reset there (mode disabled and single: once the caller has reset it)
+    streams        int64 [S], rising: the environments that took a step
+    columns        {column: [S, *shape]} for every column of the spec: the rows of these steps
+    ending         uint8 [S]: 0 where the episode goes on after this row, 1 terminated, 2 truncated
+    ended_streams  int64 [E], rising: the streams whose `ending` is not 0
+    closing        {observation column: [E, *shape]}: their closing rows, in the same order
+    started        bool [B]: environments whose next observation to act on is the first of an
+                   episode: reset their frame stacks there (modes "disabled" and "single": once you
+                   have reset the environment)
     """
 
     streams: np.ndarray
@@ -120,7 +125,8 @@ def resets_itself(env: Any) -> bool:
 
 
 def mode_of(env: Any) -> str:
-    """The mode of a Gymnasium Env or VectorEnv; SpecError where a VectorEnv does not say."""
+    """The autoreset mode of a Gymnasium Env or VectorEnv: "next-step", "same-step", "disabled", or
+    "single" for an Env. SpecError where a VectorEnv does not say its mode."""
     if not is_vector(env):
         return "next-step" if resets_itself(env) else "single"
     # The environment's own word first: ale-py writes metadata into a dict that all vectors share.
@@ -165,10 +171,17 @@ def _read_flags(flags: np.ndarray, name: str, infos: Mapping[str, Any]) -> None:
 
 
 class Autoreset:
-    """Turns calls of `step` into rows; one object per environment (vector), one owner.
+    """Turns calls of `step` into `Rows`; one object for each environment or vector.
 
-    finite_observations: NaN and infinities there are refused, as in rewards and actions. own: the
-    mode is the environment's own word, so what looks wrong about it is told and no error.
+    spec      the table's columns
+    mode      "next-step", "same-step", "disabled" or "single"
+    count     B, the number of environments
+    finite_observations  True: NaN and infinities are refused in observations too, and not only in
+              rewards and actions
+    own       True: the environment itself said its mode, so what looks wrong about it is a warning
+              and no error
+
+    Raises SpecError where mode and count do not go together.
     """
 
     def __init__(
@@ -204,17 +217,18 @@ class Autoreset:
         # (environments [E], their closing rows, whether these were given, whether they differ from
         # the observations before) of the last call, until the next one was looked at
         self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray] | None = None
-        self._own, self._starts = own, Starts(self.observations, count, mode, own)
-        self._tell = Once()
+        self._mode_from_env, self._starts = own, Starts(self.observations, count, mode, own)
+        self._warn_once = Once()
         # {column: (its leaf, bytes)} where the observation's memory was the next one's as well
         self._shared: dict[str, tuple[Any, bytes]] = {}
         self._partly = False  # not all of it: a goal may be written over by a reset
         self.fresh = FRESH_CALLS  # calls that are looked at closely, odd or not
 
     def restart(self, mask: np.ndarray | None = None) -> None:
-        """The caller has called `reset` (on those in `mask`): their next step is real.
+        """Reports that the caller reset environments (`mask`: bool [B]; None: all).
 
-        An episode that was open there has no closing row from here; the writer cuts it.
+        Their next step is a real one. This makes no closing row for an episode that was open:
+        `cut` does.
         """
         others = ~self._chosen(mask)
         if self._partly:
@@ -234,8 +248,10 @@ class Autoreset:
         return np.ones(self.count, np.bool_) if mask is None else flags_of(mask, self.count)
 
     def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
-        """Only closing rows: the open episodes of `mask` [B] end here, as truncated; in zeros where
-        no final observation is given."""
+        """Closing rows alone: the open episodes of `mask`, bool [B], end here, as truncated.
+
+        final_observation: with the leading axis [B], nested as in the space; None: zeros.
+        """
         unknown = mask & (final_observation is None)
         return Rows(
             streams=np.zeros(0, np.int64),
@@ -260,14 +276,17 @@ class Autoreset:
         extras: Mapping[str, Any] | None = None,
         looked: bool = False,
     ) -> Rows:
-        """The rows of one call of `step`.
+        """The rows of one call of `step`; SpecError comes before anything is changed.
 
-        observation, action: what the action was chosen from, and the action. reward, terminated,
-        truncated, next_observation, infos: what `step` returned. All with the leading axis [B],
-        nested as in the spaces; without it in mode "single". final_observation, where given, is
-        used in place of what next_observation and infos say; only entries of ended environments are
-        read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
-        looked: `_require_apart` and `_look` are done. SpecError, if any, comes before any change.
+        observation, action  what the action was chosen from, and the action
+        reward, terminated, truncated, next_observation, infos  what `step` returned
+        final_observation  used in place of what next_observation and infos say; only the entries of
+                  ended environments are read
+        life_lost  bool [B]: cuts the return too, and not the episode
+        extras    {column: [B, *shape]}: the table's own columns
+        looked    internal: `_require_apart` and `_look` are done
+
+        All have the leading axis [B], nested as in the spaces; none in mode "single".
         """
         self.spec._require_names(extras or (), self.extras)
         if not looked and (self.fresh or odd_pair(observation, next_observation)):
@@ -309,20 +328,21 @@ class Autoreset:
         observation: Any,
         reward: Any,
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Of flags bool [B]: whose step is real, whose episode ended, {column: [E, *shape]}.
+        """(real, ended, closing) of the flags bool [B]: the environments whose step is real, those
+        whose episode ended (bool [B] each), and the closing rows {column: [E, *shape]}.
 
-        `observation`: what the actions were chosen from.
-        The one place that changes what the next call is; SpecError before it does.
+        `observation`: what the actions were chosen from. Only this method changes what the next
+        call is; a SpecError comes before the change.
         """
         real = ~self.made_up
         over = terminated | truncated
         ended = over & real
         if over.any():
             self._contradicted(ended, over & self.made_up, infos, final_observation)
-            unseen = self.mode == "next-step" and self.leading and not self._own
+            unseen = self.mode == "next-step" and self.leading and not self._mode_from_env
             if unseen and infos is None and final_observation is None:
-                self._tell(UNSEEN)
-        if self.any_made_up and not self._own:
+                self._warn_once(UNSEEN)
+        if self.any_made_up and not self._mode_from_env:
             self._require_unrewarded(reward)
         finals = (next_observation, infos, final_observation)
         closing, known = self._closing(ended, terminated, *finals)
@@ -346,14 +366,14 @@ class Autoreset:
         return real, ended, closing
 
     def _go_back(self, made_up: np.ndarray) -> None:
-        """The newest call was cut off before its rows were stored: as it was, to be made again."""
+        """Goes back to before the newest call, which was cut off and will be made again."""
         self.made_up, self.any_made_up, self.closed = made_up, bool(made_up.any()), None
 
     def _look(self, observation: Any) -> None:
-        """What the call after an end was given tells whether the mode is the environment's.
+        """Checks the mode by the observation that the call after an end was given.
 
-        SpecError where it is not, with nothing changed. A closing row that stands in zeros for a
-        final observation that was not given says nothing; zeros that were given do.
+        SpecError where the mode is not the environment's, with nothing changed. A closing
+        row in zeros, for a final observation that was not given, proves nothing; given zeros do.
         """
         which, closing, known, moved = self.closed
         seen = self._observed(observation)
@@ -384,7 +404,7 @@ class Autoreset:
         if next_observation is not None:
             try:
                 self._observed(next_observation)
-            except SpecError as error:  # told before the episode's end
+            except SpecError as error:  # raised here, and not only at the episode's end
                 raise SpecError(f"next_observation: {error}") from error
         try:
             if self._starts.unknown:
@@ -396,7 +416,7 @@ class Autoreset:
         except SpecError:  # no observation: refused where it is used
             return
         before, self._shared, self._partly = self._shared, found, len(same) < len(flat)
-        wrong = self._own and self.leading and not self._partly
+        wrong = self._mode_from_env and self.leading and not self._partly
         for name, (leaf, seen) in found.items():
             then, was = before.get(name, (None, seen))
             wrong |= seen != was and same_memory(then, leaf)
@@ -465,7 +485,7 @@ class Autoreset:
         return shape if self.leading else shape[1:]
 
     def _fitted(self, column: Column, array: Any) -> np.ndarray:
-        """As it is stored; SpecError where it cannot be."""
+        """`array` as the column stores it; SpecError where it cannot."""
         expected, got = (self.count, *column.shape), np.shape(array)
         if got != expected:
             raise SpecError(
@@ -536,7 +556,7 @@ class Autoreset:
     def _finals(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The same of what holds the final observations."""
+        """`_closing` for one value `finals`, which holds the final observations."""
         if is_per_environment(finals):
             return self._closing_one_by_one(ended, terminated, finals)
         given = {name: rows[ended] for name, rows in self._observed(finals).items()}
@@ -545,7 +565,7 @@ class Autoreset:
     def _closing_one_by_one(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The same from a sequence with one nested observation, or None, for each environment."""
+        """`_closing` for a sequence with one nested observation, or None, for each environment."""
         columns, which = self.observations, ended.nonzero()[0].tolist()
         known = np.zeros(len(which), np.bool_)
         closing = {c.name: np.zeros((len(which), *c.shape), c.dtype) for c in columns}

@@ -153,7 +153,7 @@ class Block:
         self.closing, self.steps = end, at + 1
 
     def mark(self, real: np.ndarray, ended: np.ndarray, closing: dict[str, np.ndarray]) -> None:
-        """Counts the step whose columns were laid down; bool [B]: who took it, whose episode ended.
+        """Counts the step whose columns were laid down; bool [B] each: took it, episode ended.
 
         closing {observation column: [E, *shape]}.
         """
@@ -232,7 +232,7 @@ class Block:
 
 
 class Creates:
-    """Items still to be posted, [begin, end) of these arrays: of those given, who is in `new`."""
+    """Items still to be posted: [begin, end) of these arrays, which hold those given in `new`."""
 
     def __init__(
         self,
@@ -245,11 +245,11 @@ class Creates:
         self.streams = (none if streams is None else streams)[new].astype(np.uint16)
         self.steps = (none if steps is None else steps)[new].astype(np.uint64)
         self.priorities = None if priorities is None else priorities[new]
-        self.end, self._took = len(self.steps), [0]
+        self.end, self._posted = len(self.steps), [0]
 
     @property
     def begin(self) -> int:
-        return sum(taken for taken in self._took if taken > 0)
+        return sum(taken for taken in self._posted if taken > 0)
 
     def push(self, link: Any, table: int, timeout_ns: int) -> int:
         """Posts what is left; how many were taken, or a status.
@@ -257,13 +257,13 @@ class Creates:
         A signal's handler may raise behind any call: what was taken is counted by `map`, in the
         same step of the interpreter, so that no item is asked for twice.
         """
-        begin, given, took = self.begin, ffi.NULL, self._took
+        begin, given, posted = self.begin, ffi.NULL, self._posted
         if self.priorities is not None:
             given = ffi.from_buffer("double[]", self.priorities[begin:])
         streams = ffi.from_buffer("uint16_t[]", self.streams[begin:])
         steps = ffi.from_buffer("uint64_t[]", self.steps[begin:])
         asked = (link, table, streams, steps, given, self.end - begin, timeout_ns)
         posts = map(lib.rp_link_create, *((each,) for each in asked))
-        took[:] = [begin]  # those before as one: a limiter may ask for many tries
-        took += posts
-        return took[-1]
+        posted[:] = [begin]  # those before as one: a limiter may ask for many tries
+        posted += posts
+        return posted[-1]

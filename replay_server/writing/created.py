@@ -1,9 +1,9 @@
 """Which items exist already, as far as their writer remembers: one stretch of anchors a stream.
 
-Anchors that nobody takes become items without a word to the caller, with the running maximum
-(writer.py). Whoever comes later with priorities for them is told so, and they are not asked for
-twice. What is kept is the newest stretch in which every anchor was made, so that it costs the same
-however long the writer lives; of older ones the server has the last word.
+Anchors that the caller does not take become items with the running maximum, and the caller is not
+asked (writer.py). A caller that comes later with priorities for them is warned, and they are not
+created twice. Only the newest stretch is kept in which every anchor was made: so the cost does not
+grow while the writer lives. Of older anchors the server decides.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class Made:
     def take(
         self, anchors: Anchors, block: Block, streams: np.ndarray, steps: np.ndarray, table: str
     ) -> np.ndarray:
-        """The caller names these, and has what the last `add` returned; bool [K]: who can be made.
+        """The caller names these anchors; bool [K]: those whose items do not exist yet.
 
-        Warns where some exist already, or none were wanted of what was made meanwhile.
+        What the last `add` returned is the caller's then. Warns where some items exist already, or
+        where the caller wants none of items that were made meanwhile.
         """
         ready, pending = self.ready, block.pending
         self.claim(anchors, ready if pending else None)
@@ -42,11 +43,11 @@ class Made:
         known = (steps >= self.begin[streams]) & (steps < self.end[streams])
         late = not len(steps) and not pending and ready is not None and len(ready)
         if late or known.any():
-            tell_made(table)
+            warn_of_made(table)
         return ~known
 
     def claim(self, anchors: Anchors, taken: Ready | None) -> None:
-        """What is ready now is the caller's, if it is in `taken`, and made if not."""
+        """Anchors that are ready now: those in `taken` are the caller's, the others are made."""
         free = end = anchors.next_step - np.minimum(anchors.length, anchors.reach)
         if taken is not None and len(taken):
             end = free.copy()
@@ -70,13 +71,13 @@ class Made:
         return begin, np.where(more, end, self.end)
 
 
-def tell_made(table: str) -> None:
+def warn_of_made(table: str) -> None:
     """Warns of a create_items that comes after its items. An error would end an actor whose first
     step took long, over items that are stored and lack their priority only."""
     warn(
-        f"table {table!r}: create_items for items that exist already, made by an earlier call of "
-        "it or, since it had not come yet, by another call and with the running maximum: they stay "
-        "as they are; call it right after add, once for each anchor, or set their priorities with "
-        "client.update_priorities",
+        f"table {table!r}: create_items for items that exist already: an earlier create_items made "
+        "them, or another call came before it and made them with the running maximum; they stay as "
+        "they are; call create_items right after add, once for each anchor, or set their "
+        "priorities with client.update_priorities",
         RuntimeWarning,
     )

@@ -1,8 +1,8 @@
 """Final observations of same-step environments: where they lie, and whether they are final.
 
-Such an environment resets in the step that ends an episode. `next_observation` is the reset's then,
-and the final one lies in `infos`. Who hands in next_observation for it, as loops of other replay
-buffers do, would store transitions into the next episode.
+Such an environment resets in the step that ends an episode. Then `next_observation` is the reset's,
+and the final one lies in `infos`. A caller that hands in next_observation as the final one, as
+loops of other replay buffers do, would store transitions into the next episode.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def require_final(
     ended: np.ndarray,
     closing: Mapping[str, np.ndarray],
     others: Mapping[str, np.ndarray],
-    told: np.ndarray,
+    in_infos: np.ndarray,
     begun: Mapping[str, np.ndarray],
 ) -> None:
     """SpecError where the final observations `closing` that the caller gave are the resets'.
 
     {column: [E, *shape]} of the environments `ended` [B], the same of what infos holds (`others`;
-    `told` [E]: where it does hold one), and [B, *shape] of next_observation.
+    `in_infos` [E]: where it does hold one), and [B, *shape] of next_observation.
     """
     which = np.flatnonzero(ended)
     resets, differs = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
@@ -52,7 +52,7 @@ def require_final(
         final, other = bytes_of(rows), bytes_of(others[name])
         resets &= (final == bytes_of(begun[name][which])).all(1)
         differs |= (final != other).any(1)
-    wrong = resets & told & differs
+    wrong = resets & in_infos & differs
     if wrong.any():
         raise SpecError(
             f"environment {which[np.argmax(wrong)]} ended, and its final_observation is "

@@ -1,28 +1,29 @@
-"""Whether each step goes on where the one before it ended: a reset that nobody announced is found.
+"""Whether each step goes on where the one before it ended: finds a reset that nobody reported.
 
-Rows of a stream lie one after the other, and what follows a row is taken to be what its action led
-to. A caller who resets an environment and says so nowhere (no `truncated`, no `writer.restart`)
-would join two episodes. But where each step's next observation is given, the step after it begins
-with that one; where it does not, the episode is cut at that next observation, as truncated. So the
-transition that is stored is the one that the caller told of, and a warning tells of the first time.
+Rows of a stream lie one after the other: the row after a step is taken to be what its action led
+to. A caller that resets an environment and does not say so (no `truncated`, no `writer.restart`)
+would join two episodes. But where each step's next observation is given, the step after it has to
+begin with that one. Where it does not, the episode is cut at that next observation, as truncated.
+So the stored transition is the one that the caller handed in. The first time, a warning says
+so.
 
-A cut that is wrong would shorten windows. So nothing is cut in a stream unless a look found that
-the step went on, since when there were no more than ODD_MAX cuts: the next observation of some
-callers is never what the next step begins with (scaled by numbers that change meanwhile, rows in
-any order). After ODD_MAX such looks in a row they get one warning, and what is stored of their
-steps is what it was without any looks. So a reset behind the first step of all is not seen. What
-is compared is what would be stored, number by number and exactly; only floats that were given in
-two dtypes may differ, by what computing in float32 or float64 makes of them (CLOSE).
-A next observation that is not finite is stored nowhere: its episode ends one step earlier, without
-the items that lead there, once the step after it is refused for it or begins elsewhere.
-Nothing is done where a next observation lies in memory that was written since (copy=False), for
-what it was is not known.
+A wrong cut would shorten windows. The next observation of some callers is never what the next step
+begins with (scaled by numbers that change meanwhile, rows in any order). So a stream is cut only
+where a look found before that a step went on, and at most ODD_MAX times since that look. After
+ODD_MAX looks in a row that found no such step, the caller gets one warning, and the steps are
+stored as if nobody had looked. So a reset after the very first step is not found.
 
-The same object needs no look: so most callers go on. Of copies, all are looked at where
-observations have one column of SMALL_BYTES at most and are arrays of one dtype, or numbers: where
-these are equal bit for bit, as copies are, the writer sees it without a call. Of others (larger
-ones, dicts, lists, two dtypes) the first LOOKS_MAX are looked at, then one in PAUSE_S, until a cut
-was needed: from then on all of them. Until then, a reset of those may pass unseen.
+Compared is what would be stored, number by number and exactly. Only floats that were given in two
+dtypes may differ, as far as computing in float32 or float64 makes them (CLOSE). A next observation
+that is not finite is not stored: once the step after it is refused for it, or begins elsewhere, its
+episode ends one step earlier, without the items that lead there. Nothing is done where a next
+observation lies in memory that was written since (copy=False): what it was is not known.
+
+Most callers pass on the same object, which needs no look. Copies are all compared where
+observations have one column of at most SMALL_BYTES and are arrays of one dtype, or numbers: the
+writer sees without a call that they are equal bit for bit. Of others (larger ones, dicts, lists,
+two dtypes) the first LOOKS_MAX are compared, then one in PAUSE_S; after the first cut all of them.
+Until then a reset may go unseen there.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ LEAVE_OUT = "where next_observation only is computed otherwise, leave it out of 
 
 
 class Following:
-    """One writer's. `pause`: seconds until the next look is worth it. `small`: observations are so
+    """The looks of one writer. `pause`: seconds until the next look. `small`: observations are so
     small that arrays are compared at every step; where they are equal, `odd` becomes `zeros`."""
 
     def __init__(self, autoreset: Autoreset) -> None:
@@ -61,12 +62,12 @@ class Following:
         columns = autoreset.spec.group("observation")
         self.small = len(columns) == 1 and columns[0].size * autoreset.count <= SMALL_BYTES
         self._seen: tuple = (None, None)  # the newest look's: `last`, the step's own
-        self._looks, self._cut, self._tell, self.pause = 0, False, Once(), 0.0
+        self._looks, self._cut, self._warn_once, self.pause = 0, False, Once(), 0.0
 
     def cuts(
         self, observation: Any, last: Any, next_observation: Any, anchors: Anchors
     ) -> np.ndarray | None:
-        """Bool [B]: whose open episode this step, not added yet, does not go on; None: all do.
+        """Bool [B]: open episodes that this step, not added yet, does not continue; None: none.
 
         `last`: the next observation of the step before, another object than `observation`.
         """
@@ -102,7 +103,7 @@ class Following:
         self.odd = np.where(opened & ~cut, (np.maximum(self.odd, 0) + 1) * differs, self.odd)
         if cut.any():
             self._cut, self.pause = True, 0.0
-            self._tell(
+            self._warn_once(
                 f"stream {np.argmax(cut)}: {ODD}, as if the environment was reset and nobody said "
                 "so: the episode was cut there, as truncated, and will be each time; say "
                 "truncated=True in its last step, or writer.restart(mask, final_observation); "
@@ -112,7 +113,7 @@ class Following:
         if self.odd.min() >= ODD_MAX:
             self.pause = inf
         if self.odd.max() >= ODD_MAX:
-            self._tell(
+            self._warn_once(
                 f"stream {np.argmax(self.odd)}: time and again {ODD}: what is stored as the next "
                 "observation of a step is the observation of the step that was added after it; "
                 "add the steps of each environment in their order, in a stream of its own, and "
@@ -121,8 +122,8 @@ class Following:
         return None
 
     def spoilt(self, observation: Any) -> np.ndarray:
-        """Bool [B]: whose observation holds a NaN or an infinity, where these are refused; nobody's
-        where it is none at all."""
+        """Bool [B]: environments whose observation holds a NaN or an infinity, where these are
+        refused; all False where it is no observation."""
         autoreset = self._autoreset
         wrong = np.zeros(autoreset.count, np.bool_)
         if observation is None or not autoreset.finite_observations:
@@ -138,10 +139,10 @@ class Following:
         return wrong
 
     def _apart(self, mask: np.ndarray, observation: Any, before: Any, newer: Any) -> np.ndarray:
-        """Bool [B]: in whose environment of `mask` `observation` is not `before`, as it is stored.
+        """Bool [B]: environments of `mask` in which `observation` differs from `before`, as stored.
 
-        Nobody's where it cannot be compared; what lies in the memory of `newer`, which was written
-        since, is left out.
+        All False where they cannot be compared. Columns that lie in the memory of `newer` are left
+        out: that memory was written since.
         """
         autoreset = self._autoreset
         differs = np.zeros(autoreset.count, np.bool_)
@@ -156,8 +157,8 @@ class Following:
         return differs & mask
 
     def _unlike(self, column: Column, one: Any, other: Any) -> np.ndarray:
-        """Bool [B]: whose values of a column differ: at all, or of floats in two dtypes by more
-        than CLOSE, or the narrowest's precision."""
+        """Bool [B]: environments whose values of a column differ. Floats in two dtypes differ where
+        they do by more than CLOSE, or than the precision of the narrowest dtype."""
         given = [self._autoreset._batched(array_of(column.name, each)) for each in (one, other)]
         here, there = (self._autoreset._fitted(column, each) for each in given)
         unlike = here != there

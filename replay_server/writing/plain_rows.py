@@ -1,8 +1,8 @@
 """`extend`: rows that are items at once, for tables whose plans look at the row itself only.
 
-The rows of one call leave in as few datagrams as they fit, each with its priority in its header;
-the call returns when all of them are acknowledged, with their keys out of the session's ledger. It
-uses one writer place of the client's own session per table, which ends with the client.
+The rows of one call leave in as few datagrams as possible, each with its priority in its header.
+The call returns when all are acknowledged, with their keys from the session's ledger. It uses, for
+each table, one writer place of the client's own session, which ends with the client.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..errors import (
     TableEmptied,
     Timeout,
 )
-from ..requests.priorities import tell_of_large
+from ..requests.priorities import warn_of_large
 from ..requests.remote import RemoteTable, info_of
 from ..spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from ..support.owning import refuse_within
 from ..support.values import one_of
-from .writers import push_state, tell_dropped
+from .writers import push_state, warn_of_dropped
 
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
@@ -95,7 +95,7 @@ def packed(
     table: RemoteTable, columns: Mapping[str, Any], finite_observations: bool = True
 ) -> np.ndarray:
     """Columns of [N, *shape] as records; refuses tables whose items are more than one row, and
-    rewards and actions (and observations, unless told not to) that are not finite."""
+    rewards and actions (with `finite_observations` observations too) that are not finite."""
     if table.ahead or table.layout.behind:
         how = "offline data too: a loop of writer.add(..., next_observation=...)"
         if not (table.spec.group("observation") and table.spec.group("action")):
@@ -110,7 +110,7 @@ def packed(
         if name in STEP and not table.spec.group(name):
             raise SpecError(
                 f"table {table.name!r} has no column {name!r}, and its rows are items by "
-                f"themselves, of {', '.join(table.spec.names)}: leave it away, declare it with "
+                f"themselves, of {', '.join(table.spec.names)}: leave it out, declare it with "
                 "spec_from(env, extras=[Column(...)]), or write transitions to a table of NStep(n) "
                 "with client.writer(...)"
             )
@@ -141,7 +141,7 @@ class Part(NamedTuple):
     priorities: np.ndarray | None
 
     def rows(self, first: int, end: int) -> Part:
-        """Those from `first` to before `end`."""
+        """The rows from `first` to before `end`."""
         given = None if self.priorities is None else self.priorities[first:end]
         return Part(self.records[first:end], given)
 
@@ -182,12 +182,12 @@ class Call(NamedTuple):
     first: int  # the step that its first row is
 
     def stored(self) -> int:
-        """How many of them are known to be, from the first on."""
+        """How many of the rows are known to be stored, counted from the first."""
         return int(np.argmin(self.keys != 0)) if (self.keys == 0).any() else len(self.keys)
 
 
 class Behind(NamedTuple):
-    """What calls left behind. Always replaced as a whole: a signal may come between any two
+    """Rows that earlier calls left behind. Replaced as a whole: a signal may come between any two
     statements, and each row is in one place at any time."""
 
     left: Parts = ()  # posted; the last of them may not be stored
@@ -197,8 +197,8 @@ class Behind(NamedTuple):
 
 
 class Turn(_native.Lock):
-    """The extends of one client, one after the other on whatever table: the ledger that tells their
-    keys is the link's."""
+    """The extends of one client, one after the other on whatever table: the ledger that holds
+    their keys is the link's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class PlainRows:
     def __init__(self, link: Link, table: RemoteTable, turn: Turn) -> None:
         self.link, self.table, self.turn = link, table, turn
         self.placed = False
-        self.told: set[str] = set()  # that priorities were too large
+        self.warned: set[str] = set()  # the table's name, once its priorities were too large
         self.behind = Behind()
         self.silent_s = link.silence()
         self.doubtful = monotonic() + self.silent_s  # from then on the session may be gone
@@ -227,7 +227,7 @@ class PlainRows:
         self._state()  # refuses in a forked child: its copy of the turn may be taken for ever
         if priorities is not None:
             given = ffi.from_buffer("double[]", priorities)
-            tell_of_large(self.table, given, len(priorities), self.told)
+            warn_of_large(self.table, given, len(priorities), self.warned)
         if self.turn.within == get_ident():
             raise refuse_within("client.extend")
         if not self._in_turn(until.seconds(), lambda: self._extend(call, until)):
@@ -261,8 +261,10 @@ class PlainRows:
         try:
             self._wake(until)
             if not self._give_again(until):
-                told = f"0 of {count} rows were taken: those of earlier calls go before rows[0:]"
-                raise self._held_back(told)
+                sentence = (
+                    f"0 of {count} rows were taken: those of earlier calls go before rows[0:]"
+                )
+                raise self._held_back(sentence)
             take_ledger(self.link)  # of calls that were cut off: nobody asks for these any more
             call = call._replace(first=self._state().steps_posted)
             self.behind = self.behind._replace(call=call)
@@ -273,7 +275,7 @@ class PlainRows:
                 self._leave_behind()
         except ReplayError as error:
             if isinstance(error, ServerRestarted):
-                self._tell_loss(error, call)
+                self._describe_loss(error, call)
             else:
                 error.taken = self._taken_at_an_end(call)
             raise
@@ -287,12 +289,12 @@ class PlainRows:
         if unknown := np.count_nonzero(call.keys == 0):
             raise EngineError(f"{count} rows were stored, the keys of {unknown} did not come")
 
-    def _held_back(self, told: str) -> ReplayError:
-        what, need = f"storing rows ({told})", self._state().need
+    def _held_back(self, sentence: str) -> ReplayError:
+        what, need = f"storing rows ({sentence})", self._state().need
         return _native.held_back(self.link, need, self.table, what)
 
     def _look_behind(self) -> Behind:
-        """What is left behind now, by what was posted meanwhile."""
+        """The rows that are left behind now, after what was posted meanwhile."""
         (left, again, before, call), state = self.behind, self._state()
         posted = state.steps_posted
         if call is not None:
@@ -351,9 +353,9 @@ class PlainRows:
         with suppress(ReplayError):  # the handler may have closed the client
             if self.behind.call is not None:
                 self._take_keys(call)
-            taken, told = cut or self._taken(call)
+            taken, sentence = cut or self._taken(call)
             if hasattr(error, "add_note") and (taken or not isinstance(error, Exception)):
-                error.add_note(f"replay-server: {told}")
+                error.add_note(f"replay-server: {sentence}")
 
     def _wake(self, until: Deadline) -> None:
         """A session that was given up before this call costs it nothing: the place is asked for
@@ -376,7 +378,7 @@ class PlainRows:
             ask_for_place(self.link, self.table, 1, until.seconds())
         self.doubtful = monotonic() + self.silent_s
 
-    def _tell_loss(self, error: ServerRestarted, call: Call) -> None:
+    def _describe_loss(self, error: ServerRestarted, call: Call) -> None:
         """Gives the error of a session that ended within a call the numbers of that call."""
         if self.behind.call is not None:
             self._take_keys(call)
@@ -411,7 +413,7 @@ class PlainRows:
         self.behind = Behind(left, again, posted)
 
     def leave(self, until: Deadline) -> None:
-        """Waits for what calls that were cut off left behind, and tells of what is not stored."""
+        """Waits for what calls that were cut off left behind, and warns of what is not stored."""
         with suppress(ReplayError):
             call, is_within = self.behind.call, self.turn.within == get_ident()
             if is_within or not self._in_turn(0.0, lambda: self._bring_left(until)):
@@ -420,7 +422,7 @@ class PlainRows:
             state, (left, again, *_) = self._state(), self.behind
             under_way = 0 if state.status else state.unacknowledged
             count = under_way + count_rows(left + again if state.status else again)
-            tell_dropped(self.table.name, count, "a client was closed")
+            warn_of_dropped(self.table.name, count, "a client was closed")
 
     def _finish(self, call: Call | None, until: Deadline) -> None:
         """An extend is under way, in another thread or below a signal's handler, and learns nothing
@@ -437,7 +439,8 @@ class PlainRows:
             self._settle(until)
 
     def _taken_at_an_end(self, call: Call) -> int:
-        """The same where an error ends it: those known to be stored where the place is gone."""
+        """The rows taken where an error ends the call; those known to be stored if the place is
+        gone."""
         with suppress(ReplayError):  # the client was closed meanwhile
             if self.behind.call is not None:
                 self._take_keys(call)

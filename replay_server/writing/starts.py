@@ -1,21 +1,21 @@
-"""Whether an episode begins where the one before it ended: by right, or because of a slip.
+"""Whether an episode that begins where the one before it ended is a mistake, or right.
 
-A caller who resets before the step is added hands in the reset's observation as the final one; an
+A caller that resets before it adds the step hands in the reset's observation as the final one. An
 environment that nobody resets, or that resets itself unknown to the writer, goes on with its final
-one. Either way the next episode begins with the final observation of the one before, at every end.
-Identity of objects says nothing: callers copy, and environments hand out their own memory.
+observation. In both cases each episode begins with the final observation of the one before.
+Identity of objects proves nothing: callers copy, and environments hand out their own memory.
 
-Some environments begin where they ended by right: one that always shows the same, one that ends
-where all episodes begin, one of few places. So an end speaks against the caller only where its
-final observation was not what the action was chosen from, and is no known start: none of the first
-observations that were handed in, nor of those that were not the final one before them. And of few
-places, a start is a final observation by chance now and then. Observations are taken to be exact,
-never alike by chance, where they hold floats or EXACT_BYTES, until a start comes back; of others an
-end speaks only as long as no episode at all began elsewhere.
+Some environments begin where they ended, and are right: one that always shows the same, one that
+ends where all episodes begin, one with few places. So an end counts against the caller only where
+both hold: the final observation is not what the action was chosen from; and it is no known start,
+which is an observation that was handed in first, or that began an episode without being the final
+one before it. With few places, a start equals a final observation by chance now and then.
+Observations with floats, or of EXACT_BYTES, are taken never to be equal by chance, until a start
+comes back. Of others, an end counts only as long as no episode at all began elsewhere.
 
-    exact          the first such end is told of, AGAIN_MAX in a row are refused
-    few places     told of at once where the mode was named, else after AGAIN_MAX; refused where all
-                   environments together had FEW_MAX, too
+    exact          the first such end is warned of, AGAIN_MAX in a row are refused
+    few places     warned of at once where the mode was named, else after AGAIN_MAX; refused where
+                   all environments together had FEW_MAX, too
     a known start  a hint, never more: at once where the mode was named, else after FEW_MAX
 """
 
@@ -33,10 +33,10 @@ EXACT_BYTES = 64
 AGAIN_MAX, FEW_MAX = 3, 8  # ends in a row after which an environment went on where it ended
 STARTS_MAX = 1024
 HINT = (
-    "looks as if nobody reset it, or next_observation was the reset's already (add each step "
-    "before you reset); if it starts there by chance, ignore this or say writer.restart(): the "
-    "environment ended, and the next step was given its final observation again; one that resets "
-    "itself has to be handed over: client.writer(..., autoreset=env)"
+    "the environment ended, and the next step was given its final observation again: perhaps "
+    "nobody reset it, or next_observation was the reset's already (add each step before you "
+    "reset); hand an environment that resets itself over: client.writer(..., autoreset=env); if it "
+    "starts there by chance, ignore this or call writer.restart()"
 )
 AGAIN = (
     "environment {i} ended, and the next step was given its final observation again: nobody reset "
@@ -60,21 +60,21 @@ def keys_of(rows: Mapping[str, np.ndarray]) -> list[int]:
 
 
 class Starts:
-    """One writer's. `own`: the mode is the environment's own word, and not the caller's."""
+    """The starts of one writer. `own`: the environment said its mode, not the caller."""
 
     def __init__(self, observations: Iterable[Column], count: int, mode: str, own: bool) -> None:
         columns = list(observations)
         self._few = not any(column.dtype.kind == "f" for column in columns)
         self._few &= sum(column.size for column in columns) < EXACT_BYTES
-        self._own, self._mode = own, mode
+        self._mode_from_env, self._mode = own, mode
         self._met: dict[int, bool] = {}  # the newest starts by key; True: a known one
         self._again = np.zeros(count, np.int64)  # ends in a row that spoke
         self._alike = 0  # ends after which some environment went on where it ended, and had moved
-        self._elsewhere, self._tell = False, Once()  # some episode began elsewhere
+        self._elsewhere, self._warn_once = False, Once()  # some episode began elsewhere
 
     @property
     def unknown(self) -> bool:
-        """Whether no start was told yet."""
+        """Whether no start is known yet."""
         return not self._met
 
     def begin(self, observed: Mapping[str, np.ndarray]) -> None:
@@ -107,17 +107,17 @@ class Starts:
             again = again + spoke
             worst = int(np.argmax(np.where(spoke, again, 0)))
             if not (few and elsewhere) and spoke[worst]:
-                told = AGAIN_MAX if few and self._own else 1
+                least = AGAIN_MAX if few and self._mode_from_env else 1
                 every = int(self._again.sum() + spoke.sum())
                 sure = again[worst] >= AGAIN_MAX and not (few and every < FEW_MAX)
                 sentence = self._sentence(int(which[worst]))
                 if sure:
                     raise SpecError(sentence)
-                if again[worst] >= told:
-                    self._tell(sentence)
-            elif not elsewhere and (not self._own or count >= FEW_MAX):
+                if again[worst] >= least:
+                    self._warn_once(sentence)
+            elif not elsewhere and (not self._mode_from_env or count >= FEW_MAX):
                 i = int(which[np.argmax(alike)])
-                self._tell(HINT if self._mode == "single" else self._sentence(i))
+                self._warn_once(HINT if self._mode == "single" else self._sentence(i))
         self._again[which] = np.where(apart, 0, again)
         self._few, self._elsewhere, self._alike = few, elsewhere, count
         for key, other in zip(keys, ~equal, strict=True):

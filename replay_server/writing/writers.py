@@ -1,4 +1,4 @@
-"""Around writers: what one tells of itself, how its client finds out its mode and lets it go on."""
+"""Around writers: the state of one, how its client finds its mode and lets it go on."""
 
 from __future__ import annotations
 
@@ -66,23 +66,23 @@ class WriterState:
 
 
 def note_taken(error: BaseException, taken: bool) -> None:
-    """On what cut a call of `add` off: whether its step was taken."""
+    """Adds a note to the error that cut a call of `add` off: whether the step was taken."""
     if hasattr(error, "add_note"):
-        told = "taken: go on with the next one" if taken else "not taken: add it again"
-        error.add_note(f"replay-server: the step of this call was {told}")
+        outcome = "taken: go on with the next one" if taken else "not taken: add it again"
+        error.add_note(f"replay-server: the step of this call was {outcome}")
 
 
 def state_of(raw: Any, block: Block) -> WriterState:
-    """What the link tells of a writer, and the rows that wait in its block."""
-    told = {name: getattr(raw, name) for name in WriterState.__annotations__}
-    told["unacknowledged"] += block.left
-    told["unacknowledged_max"] += block.rows_max
-    return WriterState(**told)
+    """The state of a writer: what the link counts, and the rows that wait in its block."""
+    counts = {name: getattr(raw, name) for name in WriterState.__annotations__}
+    counts["unacknowledged"] += block.left
+    counts["unacknowledged_max"] += block.rows_max
+    return WriterState(**counts)
 
 
 def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
-    """(streams, mode, whether it is one Env, whether the environment said the mode itself) of what
-    a writer was asked for; ConfigError says what contradicts."""
+    """(streams, mode, whether it is one Env, whether the environment said the mode), from the
+    arguments of `Client.writer`; ConfigError where they contradict each other."""
     name = getattr(autoreset, "value", autoreset)
     autoreset = GYMNASIUM_MODES.get(name, autoreset) if isinstance(name, str) else autoreset
     own = not (autoreset is None or isinstance(autoreset, str))
@@ -119,9 +119,9 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
 
 
 def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any) -> None:
-    """What a writer was asked for against its table: SpecMismatch, ConfigError (also for columns no
-    step could fill); and one warning where the environment handed over has other columns, which
-    `add` would refuse."""
+    """Compares what a writer is asked for with its table: SpecMismatch, ConfigError (also for
+    columns that no step can fill). Warns where the environment handed over has other columns:
+    `add` would refuse its steps."""
     require_steps(f"a writer of table {remote.name!r}: ", remote.spec)
     if spec is not None:
         remote.expect(spec)
@@ -144,22 +144,22 @@ def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any)
 
 
 def let_go_on(writers: Iterable[Writer]) -> None:
-    """For a sample that waits: what it waits for may lie here, and nobody else would send it."""
+    """For a sample that waits: sends the rows of these writers, which it may be waiting for."""
     for writer in list(writers):
         with suppress(ClosedError):
             writer._go_on()
 
 
 def look_after(writers: Iterable[Writer]) -> None:
-    """For a call of the client: its writers' rows leave, none waits for a next step to be added."""
+    """For a call of the client: sends rows that its writers have held for long enough."""
     for writer in [each for each in writers if not each.closed]:
         with suppress(ReplayError):
             writer._look_after()
 
 
 def alone(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What goes through a writer's block: by the thread that owns it, one call after the other
-    (owning.py). A handler's calls of the client leave this writer alone meanwhile."""
+    """For methods that use a writer's block: only the thread that owns it calls them, one after the
+    other (owning.py). A signal handler's calls of the client leave this writer alone meanwhile."""
 
     @wraps(method)
     def call(writer: Writer, *arguments: Any, **named: Any) -> Any:
@@ -176,7 +176,7 @@ def alone(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def creating(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`alone`; what cuts it off is noted on Ctrl-C: whether the items were taken."""
+    """As `alone`; where Ctrl-C cuts the call off, a note says whether the items were taken."""
     owned = alone(method)
 
     @wraps(method)
@@ -187,16 +187,16 @@ def creating(method: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException as error:
             if not isinstance(error, Exception) and hasattr(error, "add_note"):
                 taken = writer._creates is not before
-                told = "taken: go on" if taken else "not taken: create them again"
-                error.add_note(f"replay-server: the items of this call were {told}")
+                outcome = "taken: go on" if taken else "not taken: create them again"
+                error.add_note(f"replay-server: the items of this call were {outcome}")
             raise
 
     return call
 
 
 def take_over(writer: Writer, me: int) -> None:
-    """The writer is this thread's from here on; ConfigError where it is another's, or within a
-    call of this one."""
+    """Makes this thread the writer's owner. ConfigError where another thread is, or where this
+    thread is within a call of the writer."""
     with writer._owning:
         expect_free(writer._owner, me, "this writer", ADDED)
         _ = writer.link.raw  # a closed writer takes nothing
@@ -205,23 +205,24 @@ def take_over(writer: Writer, me: int) -> None:
 
 @alone
 def offer(writer: Writer) -> None:
-    """For a call of the client: what does not work is told by the writer's own next call."""
-    told = writer._lost
+    """For a call of the client: an error is raised by the writer's own next call instead."""
+    lost = writer._lost
     with suppress(ReplayError):
         writer._hand_over(0)
-    writer._lost = told
+    writer._lost = lost
 
 
 def push_state(link: Link, table: int) -> Any:
-    """What the core tells of the writer on table number `table`: a struct rp_push_state."""
+    """The core's state of the writer on table number `table`: a struct rp_push_state."""
     raw = ffi.new("struct rp_push_state *")
     _native.check(lib.rp_link_push_state(link.raw, table, raw), "asking the writer")
     return raw
 
 
-def tell_failed(table: str, told: int, state: Any) -> int:
-    """Warns of items that were refused for good, beyond those `told`; how many there are."""
-    failed = state.items_failed - told
+def warn_of_failed(table: str, before: int, state: Any) -> int:
+    """Warns of items that were refused for good, beyond the `before` that were warned of; how many
+    there are in all."""
+    failed = state.items_failed - before
     if failed > 0:
         warn(
             f"table {table!r}: {failed} items can never be drawn, of {state.items_posted} created: "
@@ -233,8 +234,8 @@ def tell_failed(table: str, told: int, state: Any) -> int:
 
 
 def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
-    """Flushes and closes it. What is not stored in time, or cut off by Ctrl-C, leaves it open;
-    without any time it is given up."""
+    """Flushes and closes the writer. It stays open where not all is stored in time, or Ctrl-C cuts
+    the call off; with a timeout of 0 it is given up."""
     if seconds("timeout", timeout) <= 0:
         if writer._owner != get_ident():
             take_over(writer, get_ident())
@@ -255,33 +256,33 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
 
 
 def end_for_good(writer: Writer) -> None:
-    """The same at the end of `with`, where nobody calls again: it is closed whatever comes. What
-    was not stored is told by a time-out itself, or by a warning."""
+    """Flushes and closes the writer at the end of `with`, where nobody calls again: it is closed
+    whatever comes. A time-out says what was not stored; for other errors a warning does."""
     try:
         end(writer, writer.timeout, GIVEN_UP)
     except BaseException as error:
         if not writer.closed:
             if not isinstance(error, Timeout):
-                tell_dropped(writer.table.name, writer._left(), "`with` of a writer was cut off")
+                warn_of_dropped(writer.table.name, writer._left(), "`with` of a writer was cut off")
             writer.link.close(writer.timeout, error)
         raise
 
 
 def leave(writer: Writer, until: Deadline, why: str = "the client of a writer was closed") -> None:
-    """Closes it in that time, for a client that closes; RowsDropped warns of what is lost."""
+    """Closes the writer within that time, for a client that closes; warns of lost rows."""
     if writer.closed or writer._owner not in (None, get_ident()):
         return
-    told = writer._lost
+    lost = writer._lost
     try:
         with suppress(ReplayError):
             writer.flush(until.seconds())
-        writer._lost = told  # what this flush said, nobody heard
-        tell_dropped(writer.table.name, writer._left(), why)
+        writer._lost = lost  # nobody has seen this flush's error
+        warn_of_dropped(writer.table.name, writer._left(), why)
     finally:
         writer.link.close(until.seconds())
 
 
-def tell_dropped(table: str, left: int, why: str) -> None:
+def warn_of_dropped(table: str, left: int, why: str) -> None:
     """Warns of rows that are lost with their writer."""
     if left:
         warn(
@@ -297,7 +298,7 @@ def with_axis(value: Any) -> Any:
         return {key: with_axis(entry) for key, entry in value.items()}
     if isinstance(value, tuple):
         return tuple(with_axis(entry) for entry in value)
-    if isinstance(value, list):  # which numpy may not hold: told elsewhere, with the column's name
+    if isinstance(value, list):  # numpy may not hold it: refused elsewhere, by the column's name
         return [value]
     if value is None:
         return None

@@ -16,7 +16,7 @@ from conformance import ROWS, plain, plain_rows
 
 import replay_server
 from replay_server import Client, ConfigError, Server, Table, _native, errors
-from replay_server.training.contact import told
+from replay_server.training.contact import describe
 from replay_server.writer import KEPT
 
 
@@ -69,10 +69,10 @@ def test_who_watches_a_program_reads_what_happened_alone(name):
     only who writes the program can do."""
     sentence = _native.text(_native.lib.rp_status_sentence(_native.NUMBERS[name]))
     error = errors.error_for(name, sentence, f"flushing {KEPT}", loss=(5, 3, 2), blocked=(7, "x"))
-    said = told(error)
+    said = describe(error)
     assert said.startswith("flushing: ") and KEPT in str(error)
     assert not re.search(r";|open a new|this thread|kept|environment's", said), said
-    assert told(errors.ReplayError("as it is")) == "as it is"
+    assert describe(errors.ReplayError("as it is")) == "as it is"
 
 
 def test_errors_are_what_they_look_like():

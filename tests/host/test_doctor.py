@@ -272,7 +272,7 @@ def test_an_address_without_a_route_is_asked_of_the_kernel():
 def test_a_kernel_that_does_not_tell_frees_no_interface(monkeypatch):
     """Given no file left for netlink. Expect a sentence, and no word of programs; else none of it:
     also where a name is of any bytes, where it knows no next hops, or ends in an error."""
-    untold = "the kernel does not tell what lo carries"
+    untold = "the kernel does not say what lo carries"
     assert untold not in lost_with(Path("/"), "lo")
     assert not netlink.is_made_promiscuous("w\udcff")
 

@@ -99,7 +99,7 @@ def planted(worse: dict[tuple[str, int], int]) -> Figures:
     for work in WORKS:
         for size in ladder.SIZES:
             for key, ns in (("udp", 10_000), ("memif", worse.get((work, size), 4_000))):
-                found.took[key, (MTU, work, size)].append(np.full(9, ns, np.uint32))
+                found.times_ns[key, (MTU, work, size)].append(np.full(9, ns, np.uint32))
     return found
 
 
@@ -130,7 +130,7 @@ def test_the_verdict_is_that_of_the_worst_size(worse, words):
 def test_without_all_sizes_there_is_no_verdict():
     """Given a size that was not measured. Expect "unmeasured", however good the others are."""
     found = planted({})
-    del found.took["memif", (MTU, "get", 512)]
+    del found.times_ns["memif", (MTU, "get", 512)]
     assert [figures.verdict(found, t, MTU).word for t in figures.TARGETS] == ["unmeasured"] * 2
     nothing = Figures(ladder.SIZES, ladder.RATE_SIZES, (MTU,), cases.chosen("udp"))
     assert figures.verdict(nothing, figures.TARGETS[0], MTU).met is None

@@ -289,7 +289,7 @@ def test_a_host_whose_ip_does_not_tell_has_no_free_card(tree):
             (tree.root / "bin/ip").unlink()
         done = call(tree, "bind", CARD, "--dry-run")
         assert done.returncode == 2
-        assert "the kernel does not tell what ens1 carries: `ip` is missing" in done.stderr
+        assert "the kernel does not say what ens1 carries: `ip` is missing" in done.stderr
 
 
 REAL = """set -e

@@ -326,8 +326,8 @@ def test_a_solved_network_that_a_full_disk_does_not_take_is_not_the_end(tmp_path
     learner = Learner(spec=spec, actions=2, preset=CARTPOLE, seed=1)
     monkeypatch.setattr(solved, "VERDICT_EPISODES", 2)
     with room(10_000):
-        assert judge.solved(learner) is None
+        assert judge.verdict_on(learner) is None
     assert sum("cannot be written ([Errno 27]" in line for line in said) == 1, said
-    assert judge.solved(learner)["eval_episodes"] == 2
+    assert judge.verdict_on(learner)["eval_episodes"] == 2
     judge.close()
     run.close()

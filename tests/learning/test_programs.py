@@ -355,12 +355,12 @@ def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
     demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path)
     demo.progress.every_s = 0.0
 
-    def look(far, real=judge._tell):
+    def look(far, real=judge._report):
         real(far)
         demo.show_progress()
 
-    monkeypatch.setattr(judge, "_tell", look)
-    assert judge.solved(Learner(spec=spec, actions=2, preset=SETTINGS, seed=1)) is not None
+    monkeypatch.setattr(judge, "_report", look)
+    assert judge.verdict_on(Learner(spec=spec, actions=2, preset=SETTINGS, seed=1)) is not None
     judge.close()
     run.close()
     assert said[0] == "judging what reached the mark: 0 of 4 episodes ended"

@@ -145,7 +145,7 @@ def test_phases_add_up():
     assert shares["phase/limited"] == pytest.approx(6 * shares["phase/wait"])
     assert phases.shares() == {} and fraction({}, "wait", ("wait",)) == 0.0
     assert phases.all == {"wait": 1.0, "train": 3.0, "limited": 6.0}
-    assert phases.told().startswith("limited ")
+    assert phases.text().startswith("limited ")
 
 
 class Terminal(io.StringIO):

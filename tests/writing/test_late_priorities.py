@@ -33,7 +33,7 @@ SPEC = Spec(
     )
 )
 BOUND_S = 20.0
-MADE = "create_items for items that exist already, .* client.update_priorities"
+MADE = "create_items for items that exist already: .* client.update_priorities"
 NONE = np.zeros(0, np.int64)
 
 

@@ -137,14 +137,14 @@ def test_a_slip_where_every_episode_begins_alike_is_a_hint(mode, start):
     and no error: it may end there by right."""
     taken, refused, told = slip(Noise(start=start), np.array, mode)
     assert taken == 20 and refused is None
-    assert len(told) == 1 and told[0].startswith("looks as if nobody reset it")
+    assert len(told) == 1 and told[0].startswith("the environment ended, and the next")
 
 
 def test_a_slip_on_a_lake_that_begins_at_zero_is_a_hint():
     """Given FrozenLake, whose episodes all begin at 0. Expect the same."""
     taken, refused, told = slip(gymnasium.make("FrozenLake-v1", max_episode_steps=6), np.array)
     assert taken == 20 and refused is None
-    assert len(told) == 1 and told[0].startswith("looks as if nobody reset it")
+    assert len(told) == 1 and told[0].startswith("the environment ended, and the next")
 
 
 @pytest.mark.parametrize("value", [0, 3])
@@ -153,7 +153,7 @@ def test_what_always_shows_the_same_is_a_hint_where_it_was_named(value):
     since it may be one that resets itself; none where it was handed over."""
     taken, refused, told = slip(Still(value=value), np.array, "single")
     assert taken == 20 and refused is None
-    assert len(told) == 1 and told[0].startswith("looks as if nobody reset it")
+    assert len(told) == 1 and told[0].startswith("the environment ended, and the next")
     assert slip(Still(value=value), np.array) == (20, None, [])
 
 

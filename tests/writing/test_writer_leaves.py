@@ -281,7 +281,7 @@ def test_a_loss_that_only_calls_of_the_client_met_is_told_by_close(served):
     gathered(writer)
 
     def look():
-        writer._due, writer._looked = 0.0, float("-inf")
+        writer._due, writer._visited = 0.0, float("-inf")
         other.ping()
         writer._look_after()
 
