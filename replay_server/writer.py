@@ -14,8 +14,9 @@ ended. Where no call creates its item, the next `add`, `flush` or `close` does, 
 maximum; until a caller uses `create_items`, so do `send`, and calls of the client after KEPT_S.
 
 What `add` takes is gathered here, some dozens of rows, and handed to the link in one call
-(block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
-has waited HOLD_S leaves with the next call of the writer or its client, in the thread that adds.
+(block.py); the link sends full datagrams at once. No thread hands rows over: what has waited HOLD_S
+leaves with the next call of the writer or its client, in the thread that adds. The link's keeper
+(native/drive/link_keep.c) only sends, and repeats, what was handed over.
 Rows that a limiter holds back stay here and go first; how many is bounded, then calls wait. A call
 that raises Timeout or LimiterBlocked has taken nothing.
 """

@@ -1,6 +1,6 @@
 /* The client's state machine: requests posted, datagrams and the time in, datagrams out. It
  * drives all reliability: it numbers, repeats, backs off and gives up; the server only answers
- * (DESIGN sections 4 and 5).
+ * (PROTOCOL.md, sections 1 to 5).
  *
  * A request is posted and gets a ticket (> 0); turns move it; rp_client_poll returns how it ended;
  * rp_client_take frees the ticket. Memory for steps is copied at post. Memory for answers (landing,

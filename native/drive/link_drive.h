@@ -1,4 +1,4 @@
-/* Inside a link: what link.c (life, driving) and link_requests.c (posts) share. Not for others. */
+/* Inside a link: what the files link*.c share. Not for others. */
 #ifndef RP_LINK_DRIVE_H
 #define RP_LINK_DRIVE_H
 

@@ -3,7 +3,8 @@
  *
  * A status travels on the wire as an unsigned 16-bit number; C functions return it negated (>= 0 is
  * success, a count where that is useful). A counter is a 64-bit number in the server's or client's
- * volatile memory, read with STATS. Numbers are part of the protocol: append, never renumber.
+ * volatile memory, read with STATS. Numbers are part of the protocol: append, never renumber. A new
+ * counter changes where a region's parts lie: raise RP_REGION_VERSION (server/server_state.h).
  * PROTOCOL.md repeats both tables and a test compares them.
  */
 #ifndef RP_STATUS_H
@@ -14,7 +15,7 @@
     X(OK,                    0, "done") \
     X(BAD_MAGIC,             1, "the datagram does not start with this protocol's magic") \
     X(BAD_VERSION,           2, "the protocol version is not one this end speaks") \
-    X(BAD_SIZE,              3, "a size in the datagram does not match its length") \
+    X(BAD_SIZE,              3, "a size does not match the datagram, or is above what was agreed") \
     X(BAD_CHECKSUM,          4, "the datagram's checksum does not match its bytes") \
     X(BAD_OP,                5, "the operation is not one this end knows") \
     X(BAD_RESERVED,          6, "a reserved field is not zero") \
@@ -82,12 +83,12 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(bytes_in,                  "bytes received, headers included") \
     X(bytes_out,                 "bytes sent, headers included") \
     X(turns,                     "turns of the loop that found at least one datagram") \
-    X(drop_size,                 "dropped: too short or long, or sizes that disagree") \
+    X(drop_size,                 "wrong sizes: dropped, or answered BAD_SIZE in a session") \
     X(drop_magic,                "dropped: not this protocol's magic") \
     X(drop_version,              "dropped: a protocol version not spoken here") \
     X(drop_checksum,             "dropped: damaged on the way") \
-    X(drop_reserved,             "dropped: a reserved field was not zero") \
-    X(drop_op,                   "refused: an operation not known here") \
+    X(drop_reserved,             "a reserved field not zero: dropped, or answered BAD_RESERVED") \
+    X(drop_op,                   "an unknown operation: dropped, or answered BAD_OP in a session") \
     X(drop_replayed,             "dropped: a packet number seen before, or too old") \
     X(drop_no_room,              "dropped: no transmit room was left in this turn") \
     X(drop_unsolicited,          "dropped: an answer to nothing that was asked") \

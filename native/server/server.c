@@ -25,7 +25,6 @@ size_t rp_server_bytes(const struct rp_server_config *config, char error[256]) {
     return rp_region_layout(config, &region, error) < 0 ? 0 : region.bytes;
 }
 
-/* Only the entropy makes the ids of this process differ from those of every other. */
 static void remember_name(struct rp_server *server, uint32_t table) {
     struct rp_table_info info;
     rp_table_info(&server->tables[table], &info);

@@ -118,7 +118,7 @@ void rp_session_free(struct rp_server *server, uint32_t index);
  * at most. */
 void rp_session_expire(struct rp_server *server);
 /* For a newcomer that finds no place: looks at all sessions and closes those that were silent for
- * too long, RP_EXPIRED_MAX at most; returns how many. The last look has found the earliest time at
+ * too long, RP_EXPIRED_MAX at most. The last look has found the earliest time at
  * which a session can have been silent for too long: before that, and while rp_server_may_give_up
  * says no, nothing is looked at. So a crowd of newcomers does not cost a look each. */
 void rp_session_give_up_silent(struct rp_server *server);

@@ -124,11 +124,6 @@ const void *rp_table_spec(const struct rp_table *table, uint32_t *bytes, uint32_
 
 /* ---- writing: each call is one or several whole transactions ---- */
 
-struct rp_run_step { /* a validated run of a PUSH: see struct rp_run */
-    const struct rp_run *run;
-    const uint8_t *bytes; /* priorities if any, then steps or the piece: run->size bytes */
-};
-
 /* A writer place for `session`; the one it has if it has one. Returns its index or
  * -RP_NO_WRITER_FREE. */
 int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams);

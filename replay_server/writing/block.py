@@ -5,7 +5,7 @@
     closings  uint8 [K * B, record_size]  the closing rows, in the order of the END marks
     items     uint8 [K]                   whether the step's ready anchors become items
 
-`begin` gives the index of the next step, at which the caller lays the rows down; `end` counts it.
+`steps` is the index of the next step, at which the caller lays the rows down; `mark` counts it.
 One call of the core takes everything (drive/link_block.c). The items of the newest step may be
 held back (`pending`), because the caller may still want to create them itself; then that step's
 marks move to the front and the block is empty otherwise.
