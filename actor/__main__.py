@@ -35,8 +35,8 @@ from replay_server import (
 from replay_server.requests.remote import rows_ahead
 from replay_server.training import options
 from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact, writer_of
+from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import (
-    EnvError,
     action_count,
     check_columns,
     check_playable,

@@ -23,7 +23,8 @@ from actor.window import Window
 from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
-from replay_server.training.envs import environments, generator, train_seeds
+from replay_server.training.env_errors import environments
+from replay_server.training.envs import generator, train_seeds
 from replay_server.training.presets import Preset
 from replay_server.training.runs import Phases
 from replay_server.training.weights import from_bytes, load_into, require_finite

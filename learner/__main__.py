@@ -42,7 +42,8 @@ from replay_server.requests.priorities import UpdateResult
 from replay_server.support.arguments import nearest, parse
 from replay_server.training import options, runfile
 from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact
-from replay_server.training.envs import EnvError, check_columns, check_playable, make_env
+from replay_server.training.env_errors import EnvError
+from replay_server.training.envs import check_columns, check_playable, make_env
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
 from replay_server.training.runs import Phases, fraction, read_metrics

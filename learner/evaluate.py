@@ -21,7 +21,8 @@ from learner.video import Film
 from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
-from replay_server.training.envs import action_count, environments, make_env, seed_for
+from replay_server.training.env_errors import environments
+from replay_server.training.envs import action_count, make_env, seed_for
 from replay_server.training.presets import Preset
 
 SHOW_S = 1.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .ladder_cases import NIC, Case
-from .machine import Row
+from .row import Row
 
 WORKS = ("put", "get")
 PAPER = (0.327, 0.589)

@@ -18,30 +18,17 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import ConfigError
+from .row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("tree", "table", "server", "udp", "loopback")
 PARTS = (*PROGRAMS, "python")
 TIMEOUT_S = 600
 HASH_UNIT = "siphash"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure. `batch`: items, steps or keys of one request; 0 where that says nothing."""
-
-    name: str
-    transport: str
-    workload: str
-    batch: int
-    metric: str
-    value: float | str
-    unit: str
-    machine: str
 
 
 def machine() -> str:

@@ -23,7 +23,7 @@ from ..plans import NStep
 from ..server import Server
 from ..spec import Column, Spec
 from ..table import Table
-from .machine import Row
+from .row import Row
 
 ENVIRONMENTS = 8
 FILL_STEPS = 20_000

@@ -28,7 +28,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from .envs import EnvError
+from .env_errors import EnvError
 
 FRAME = (84, 84)
 STICKY = {"sticky": 0.25, "apex": 0.0}

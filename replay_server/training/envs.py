@@ -9,12 +9,8 @@ where a hash of 31 bits is left of them: two starts meet with probability 2^-31)
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import traceback
-from collections.abc import Iterator
 from difflib import get_close_matches
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -22,6 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from ..spec import Column, Spec, SpecError, spec_from
+from .env_errors import EnvError, raised
 from .presets import SEED_MAX
 
 PURPOSES = ("train", "select", "confirm", "evaluate")
@@ -33,10 +30,6 @@ def seed_for(purpose: str, seed: int, index: int = 0) -> int:
     if not 0 <= seed <= SEED_MAX or not 0 <= index <= INDEX_MAX:
         raise ValueError(f"seed {seed}, index {index}: at most {SEED_MAX} and {INDEX_MAX}")
     return PURPOSES.index(purpose) << 56 | seed << 24 | index
-
-
-class EnvError(ValueError):
-    """An environment that is not to be had, and what to do about it, in one sentence."""
 
 
 def is_atari(env_id: str) -> bool:
@@ -58,7 +51,7 @@ def check_env(env_id: str) -> None:
         except ImportError as error:
             raise EnvError(f"environment {env_id!r}: no module to import ({error})") from error
         except Exception as error:  # what a stranger's module does as it is imported
-            raise EnvError(f"environment {env_id!r}: {_raised(module, error)}") from error
+            raise EnvError(f"environment {env_id!r}: {raised(module, error)}") from error
     if not name:
         raise EnvError(f"environment {env_id!r} has no name; say one as CartPole-v1 or module:Name")
     if name not in gymnasium.registry:
@@ -116,23 +109,7 @@ def _make(env_id: str, **named: str) -> gymnasium.Env:
     except gymnasium.error.Error as error:
         raise EnvError(f"environment {env_id!r}: {error}") from error
     except Exception as error:  # what a stranger's constructor does
-        raise EnvError(f"environment {env_id!r}: {_raised('its constructor', error)}") from error
-
-
-def _raised(what: str, error: Exception) -> str:
-    """Who raised what, and in which line: it is the environment's author who can mend it."""
-    at = traceback.extract_tb(error.__traceback__)[-1:]
-    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in at)
-    return f"{what} raised {type(error).__name__}: {error}{where}"
-
-
-@contextlib.contextmanager
-def environments(env_id: str, what: str) -> Iterator[None]:
-    """A stranger's code runs within: what its `what` ("step") raises is an EnvError."""
-    try:
-        yield
-    except Exception as error:
-        raise EnvError(f"environment {env_id!r}: {_raised(f'its {what}', error)}") from error
+        raise EnvError(f"environment {env_id!r}: {raised('its constructor', error)}") from error
 
 
 def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv:

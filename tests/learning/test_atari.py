@@ -26,7 +26,8 @@ from replay_server import Autoreset, FrameStack, mode_of, spec_from
 from replay_server.returns import n_step_targets
 from replay_server.serving.config import atari_spec, load
 from replay_server.training.atari import AtariFrames, AtariGame, seed_of
-from replay_server.training.envs import EnvError, make_env, make_envs
+from replay_server.training.env_errors import EnvError
+from replay_server.training.envs import make_env, make_envs
 from replay_server.training.presets import preset, preset_for
 from replay_server.writing.autoreset import TERMINATED, TRUNCATED
 

@@ -10,7 +10,7 @@ import torch
 from deploy.sync import InTurn
 from learner.evaluate import Evaluation
 from replay_server import SpecError, spec_from
-from replay_server.training.envs import EnvError
+from replay_server.training.env_errors import EnvError
 from replay_server.training.presets import CARTPOLE, changed
 
 

@@ -16,7 +16,8 @@ from pixels import CELLS, GUESSES, SIDE, Flight, best_of_single_frames
 
 from replay_server import spec_from
 from replay_server.training import options, runfile
-from replay_server.training.envs import EnvError, check_env, check_playable, make_env, make_envs
+from replay_server.training.env_errors import EnvError
+from replay_server.training.envs import check_env, check_playable, make_env, make_envs
 from replay_server.training.networks import network_from
 
 EPISODES = 400

@@ -27,7 +27,8 @@ from actor.bounds import Ahead
 from replay_server import Client, NStep, Prioritized, Ready, Server, Table, spec_from
 from replay_server.support.arguments import option, parse
 from replay_server.training.atari import AtariFrames
-from replay_server.training.envs import EnvError, action_count
+from replay_server.training.env_errors import EnvError
+from replay_server.training.envs import action_count
 from replay_server.training.networks import network_from
 from replay_server.training.presets import changed, preset
 from replay_server.writing.autoreset import Rows
