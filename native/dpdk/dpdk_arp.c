@@ -1,19 +1,20 @@
 /* A host's addresses on its network, by ARP (RFC 826, RFC 5227).
  *
- * Its own: before a device is used, PROBES questions who has it, from 0.0.0.0. Any answer within
- * PROBES * PROBE_NS is a refusal, and so is a question of the same kind by a host whose MAC is
- * lower: of two that start at once one goes on. Then the address is announced to all, so that who
- * knew it at another MAC follows at once, and a second time AGAIN_NS later, since frames get lost.
- * While it is used, another host that says it has it is counted and told once; the answer is one
- * announcement in DEFEND_NS. A server does not give its address up: the operator decides.
+ * The host's own address. Before a device is used, PROBES questions ask from 0.0.0.0 which host has
+ * the address. Any answer within PROBES * PROBE_NS is a refusal. So is a question of the same kind
+ * by a host whose MAC is lower: of two hosts that start at once one goes on. Then the address is
+ * announced to all, so that hosts that knew it at another MAC follow at once; and a second time
+ * AGAIN_NS later, since frames get lost. While it is used, another host that claims it is counted
+ * and reported once, and answered by one announcement in DEFEND_NS. A server does not give its
+ * address up: the operator decides.
  *
- * RFC 5227 waits for seconds, for links that take as long; here the link is awaited first, for
- * LINK_NS, and a network of hosts that answer within PROBE_NS is taken for granted. Whenever a link
- * comes that was not there, late or again, the address is announced as at the start: who else has
- * it by then says so, and is told of as above.
+ * RFC 5227 waits for seconds, for links that take as long. Here the link is awaited first, for
+ * LINK_NS, and all hosts are assumed to answer within PROBE_NS. Whenever a link comes up late, or
+ * again, the address is announced as at the start: another host that has it by then says so, and is
+ * reported as above.
  *
- * Its server's, for a client: asked at open, and again when sends stay unanswered for QUIET_NS. An
- * answer, or an announcement, moves a client that asked and no other.
+ * The server's address, for a client: asked for at open, and again when sends stay unanswered for
+ * QUIET_NS. An answer, or an announcement, moves only a client that asked.
  */
 #include <rte_ethdev.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ static int denies(const struct rp_claim *claim, struct rte_mbuf *mbuf, uint8_t *
     return held;
 }
 
-/* Nobody else looks at the device yet, so all its queues are looked at here. */
+/* No other thread receives from the device yet, so all its queues are received from here. */
 static int hear(const struct rp_claim *claim, uint8_t *mac) {
     struct rte_mbuf *mbufs[RP_BURST];
     int held = 0;
@@ -153,7 +154,7 @@ static void ask(struct port *port, const uint8_t *ip) {
 
 void rp_arp_opened(struct port *port) {
     port->announce_ns = port->wire.claimed ? now_ns() + AGAIN_NS : 0;
-    /* one that came before it was first looked for is new to who claimed the address */
+    /* a link that came before the first look is new to the code that claimed the address */
     port->links = port->wire.links && !port->wire.claimed ? atomic_load(port->wire.links) : 0;
 }
 

@@ -46,7 +46,7 @@ int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *ne
 
 /* ---- PCI cards ---- */
 
-/* In DPDK's interrupt thread: somebody unbinds the card. Its owner closes it, not this thread. */
+/* In DPDK's interrupt thread: the card is being unbound. Its owner closes it, not this thread. */
 static void hear(const char *name, enum rte_dev_event_type event, void *argument) {
     struct rp_card *card = argument;
     (void)name;
@@ -167,7 +167,7 @@ static int start_card(struct rp_opening *opening) {
     return 0;
 }
 
-/* Nobody on its network has the address; behind a tap is this host's kernel alone. */
+/* Checks that no host on its network has the address; behind a tap is only this host's kernel. */
 static int claim_address(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     struct rp_claim claim = {.vlan = card->vlan, .device = card->device, .pool = card->pool,
@@ -194,7 +194,7 @@ static void look(void *argument) {
 }
 
 static void watch(struct rp_card *card) {
-    struct rte_eth_link link = {.link_status = 1}; /* where its driver cannot tell */
+    struct rte_eth_link link = {.link_status = 1}; /* where its driver cannot say */
     if (card->vdev == RP_VDEV_PCI) {
         (void)rte_eth_link_get_nowait(card->device, &link);
         atomic_store(&card->has_carrier, link.link_status);
@@ -219,7 +219,7 @@ static void open_device(void *argument) {
 static void open_there(void *argument) {
     struct rp_opening *opening = argument;
     struct rp_card *card = opening->card;
-    rp_eal_hush();
+    rp_eal_mute();
     int domain = card->vdev == RP_VDEV_AF_PACKET ? AF_PACKET
         : card->vdev == RP_VDEV_AF_XDP ? AF_XDP : 0;
     if (rp_sockets_watch(&card->sockets, domain, card->what, open_device, opening)) {
@@ -227,11 +227,11 @@ static void open_there(void *argument) {
                                        "no file left to look at its own (ulimit -n), or no memory",
                                        card->what);
     }
-    rp_eal_unhush();
+    rp_eal_unmute();
 }
 
-/* What was sent and not yet returned: an AF_XDP device gives it back at its next burst, or never
- * where its link is down. */
+/* Mbufs that were sent and have not come back: an AF_XDP device returns them at its next burst, or
+ * never where its link is down. */
 static void reap(struct rp_card *card) {
     const struct timespec nap = {0, REAP_NAP_NS};
     struct rte_eth_link link = {0};
@@ -272,8 +272,8 @@ static void close_device(struct rp_card *card) {
     }
 }
 
-/* The kernel may write to the pool as long as a socket lives, whoever has it; afterwards what a
- * driver that stays has of it is nobody's. */
+/* The kernel may write to the pool as long as a socket lives, in whatever process. Afterwards no
+ * one writes to the mbufs that a driver which was not ended has of it. */
 static void await_sockets(struct rp_card *card, int stays) {
     uint32_t queue;
     if (rp_xdp_await(card->interface, card->queues.count, &queue)) {
@@ -286,7 +286,7 @@ static void await_sockets(struct rp_card *card, int stays) {
 static void close_there(void *argument) {
     struct rp_card *card = argument;
     int here = RP_XDP_OURS;
-    rp_eal_hush();
+    rp_eal_mute();
     rp_vdev_unwatch(card);
     (void)rte_eal_alarm_cancel(look, card);
     if (card->is_probed) {
@@ -302,7 +302,7 @@ static void close_there(void *argument) {
     if (card->is_probed && card->vdev == RP_VDEV_AF_XDP) {
         await_sockets(card, here == RP_XDP_REFUSED);
     }
-    rp_eal_unhush();
+    rp_eal_unmute();
 }
 
 /* A card's own threads may be waited for while it starts: not in one of them. */

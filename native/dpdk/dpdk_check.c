@@ -1,5 +1,5 @@
-/* What a PCI card lacks before DPDK can have it, asked before DPDK starts: a driver that lets it be
- * reached from here, and hugepages. */
+/* What a PCI card lacks before DPDK can use it, checked before DPDK starts: a kernel driver that
+ * gives this process access to it, and hugepages. */
 #include <glob.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Starting DPDK's environment: once, in a thread of its own, because it pins its caller to one CPU.
- * What it logs is kept, not printed: its first error line is the reason that is told. The first
- * dpdk:// url of a process decides how it starts; later ones agree with that, or say nothing of it.
+ * Its log is kept, not printed: its first error line is the reason in our sentence. The first
+ * dpdk:// url of a process decides how it starts. A later url that says otherwise is refused.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -72,36 +72,36 @@ void rp_eal_said(char *text, size_t size) {
 }
 
 /* DPDK writes what is fatal to stderr, and how it is used to stdout, past its own log; so does the
- * library under AF_XDP. While hushed, these two streams lead here: what the thread that hushed them
- * writes is not printed, what others write meanwhile is. */
-static _Thread_local int hushed;
-static FILE *before_hush[2];
+ * library under AF_XDP. While they are muted, these two streams lead here: what the muting thread
+ * writes is not printed, what other threads write meanwhile is. */
+static _Thread_local int muted;
+static FILE *before_mute[2];
 
 static ssize_t pass_by(void *cookie, const char *text, size_t size) {
-    return hushed ? (ssize_t)size : write(*(const int *)cookie, text, size);
+    return muted ? (ssize_t)size : write(*(const int *)cookie, text, size);
 }
 
-void rp_eal_hush(void) {
+void rp_eal_mute(void) {
     static FILE *streams[2]; /* never closed: another thread may hold one */
     static int files[2] = {STDOUT_FILENO, STDERR_FILENO};
     const cookie_io_functions_t writes = {.write = pass_by};
-    before_hush[0] = stdout;
-    before_hush[1] = stderr;
+    before_mute[0] = stdout;
+    before_mute[1] = stderr;
     for (int i = 0; i < 2; i++) {
         streams[i] = streams[i] ? streams[i] : fopencookie(&files[i], "w", writes);
         if (streams[i]) {
             setvbuf(streams[i], NULL, _IONBF, 0);
         }
     }
-    hushed = 1;
+    muted = 1;
     stdout = streams[0] ? streams[0] : stdout;
     stderr = streams[1] ? streams[1] : stderr;
 }
 
-void rp_eal_unhush(void) {
-    stdout = before_hush[0];
-    stderr = before_hush[1];
-    hushed = 0;
+void rp_eal_unmute(void) {
+    stdout = before_mute[0];
+    stderr = before_mute[1];
+    muted = 0;
 }
 
 /* ---- starting ---- */
@@ -168,8 +168,9 @@ static void compose(struct arguments *arguments, const struct rp_eal_options *op
     }
 }
 
-/* DPDK makes a folder for files which it is told above not to make. Servers and clients that start
- * at once have it together, and none misses it; the one above it is every DPDK program's. */
+/* DPDK makes a folder for files, though the arguments above forbid these files. Servers and clients
+ * that start at once share the folder, and none needs it. The folder above it is shared by all DPDK
+ * programs. */
 static void clean_up(void) {
     const char *folder = rte_eal_get_runtime_dir(), *name = strrchr(folder, '/');
     if (name && strcmp(name + 1, PREFIX) == 0) {
@@ -181,10 +182,10 @@ static void *start(void *argument) {
     static struct arguments arguments; /* DPDK keeps pointers to them */
     (void)argument;
     compose(&arguments, &eal.options);
-    rp_eal_hush();
+    rp_eal_mute();
     eal.error = rte_eal_init(arguments.count, arguments.list) < 0 ? rte_errno ? rte_errno : EINVAL
         : 0;
-    rp_eal_unhush();
+    rp_eal_unmute();
     clean_up();
     return NULL;
 }
@@ -220,7 +221,7 @@ static int settle(const struct rp_eal_options *options, char *error) {
     return 0;
 }
 
-/* What a later url says of DPDK and the first one did not; 0: they agree. */
+/* The option by which a later url differs from the first one; 0: they agree. */
 static int disagrees(const struct rp_eal_options *said_later, char *how, size_t size) {
     const struct rp_eal_options *first = &eal.options;
     if (said_later->memory && said_later->memory != first->memory) {
@@ -284,9 +285,9 @@ const char *rp_eal_advice(void) {
 
 /* ---- threads ---- */
 
-static pthread_key_t greeted_key;
-static pthread_once_t greeted_once = PTHREAD_ONCE_INIT;
-static _Thread_local int greeted;
+static pthread_key_t thread_key;
+static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
+static _Thread_local int registered;
 
 static void part(void *value) {
     (void)value;
@@ -294,16 +295,16 @@ static void part(void *value) {
 }
 
 static void make_key(void) {
-    (void)pthread_key_create(&greeted_key, part);
+    (void)pthread_key_create(&thread_key, part);
 }
 
-void rp_eal_greet(void) {
-    if (greeted) {
+void rp_eal_register_thread(void) {
+    if (registered) {
         return;
     }
-    greeted = 1; /* where there is no place left the thread works without caches */
-    pthread_once(&greeted_once, make_key);
+    registered = 1; /* where there is no place left the thread works without caches */
+    pthread_once(&thread_key_once, make_key);
     if (rte_thread_register() == 0) {
-        pthread_setspecific(greeted_key, &greeted_key);
+        pthread_setspecific(thread_key, &thread_key);
     }
 }

@@ -1,12 +1,12 @@
-/* Files that a forked process would go on having, and that are its parent's alone: the socket a
- * memif server listens on, the sockets of its peers, of links, of drivers. While somebody has a
- * copy of one, those at its other end never learn that a killed process is gone, and nobody else is
- * given an AF_XDP queue. A child closes them as it begins. (One that the libc does not start, by
- * clone(2) alone, closes nothing.)
+/* Files that a forked process inherits, but that are its parent's alone: the socket a memif server
+ * listens on, the sockets of its peers, of links, of drivers. While a child has a copy of one, the
+ * peers at its other end never learn that a killed process has ended, and an AF_XDP queue cannot be
+ * given to another process. A child closes these files as it begins. (A child that is started by
+ * clone(2), not by the libc, closes nothing.)
  *
  * A fork may come between any two steps of other threads, and takes no lock here. So each file is
- * known by its number and the kernel's, and a child closes what still has both. Of more than FILES
- * at once the rest are inherited.
+ * known by its descriptor and by the kernel's number for it, and a child closes the files that
+ * still have both. Of more than FILES at once the rest are inherited.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,17 +1,19 @@
 /* What DPDK's memif driver, a client's, does not see to when it connects and speaks (22.11). The
  * driver is linked into this object, where its system calls are these (-Wl,--wrap).
  *
- * Its server gets this process's memory, rings and all, and the driver believes what stands there.
- * So whoever listens at the path is looked at first: root, this user, or who owns its folder, which
- * nobody else may write to, below folders that only root or this user may write to. Else a stranger
- * could be there first, or put a folder of its own in the place of the server's. Those folders are
- * the ones behind all links, and it is connected through them.
+ * Its server gets this process's memory, rings and all, and the driver trusts the words in it. So
+ * the process that listens at the path is checked first. It must be root's, this user's, or that of
+ * the folder's owner. No other user may write to that folder, and only root or this user to the
+ * folders above. Else a stranger could listen there first, or put a folder of its own in the place
+ * of the server's. Links are followed first: the folders checked are the real ones, and the
+ * connection is made through them.
  *
- * What a server says as it sends this client away the driver logs and forgets: it is kept.
+ * When a server sends this client away it gives a reason, which the driver logs and forgets: here
+ * it is kept.
  *
- * A server that is gone: the driver sends without MSG_NOSIGNAL, which would end the process. One
- * that does not open: its connect() would wait without end, and DPDK's interrupt thread with it,
- * where a server's queue is full and nobody accepts.
+ * A server that has ended: the driver sends without MSG_NOSIGNAL, which would end this process. A
+ * server whose queue is full and that accepts none: the driver's connect() would wait without end,
+ * and DPDK's interrupt thread with it.
  */
 #include <errno.h>
 #include <limits.h>
@@ -82,8 +84,8 @@ static int resolve(const struct sockaddr *address, socklen_t size, struct sockad
     return length >= 0 && (size_t)length < room ? 0 : -1;
 }
 
-/* Whether that number is one user's. In a user namespace it is that of all users who have none
- * there. */
+/* Whether that number is one user's. In a user namespace all users without a number there share
+ * one. */
 static int is_one_user(uid_t user) {
     uid_t nobody = 65534;
     unsigned inside, outside, count = 0;
@@ -101,7 +103,7 @@ static int is_one_user(uid_t user) {
     return user != nobody || count == UINT32_MAX; /* that map has a number for each user */
 }
 
-/* Whether it owns the folder of that path, and nobody could have put another one there. */
+/* Whether it owns the folder of that path, and no other user could have put that folder there. */
 static int owns_folder(uid_t user, const struct sockaddr_un *address) {
     char path[sizeof address->sun_path + 1] = "";
     struct stat about;

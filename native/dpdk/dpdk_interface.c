@@ -1,9 +1,9 @@
-/* Interfaces of the kernel's: what a device on one needs, and who on this host has its address
- * already. No question on the wire would tell the latter: the kernel hears none of what a device on
- * its interface sends, and raw sockets do not hear each other.
+/* Interfaces of the kernel's: what a device on one needs, and whether this host has the device's
+ * address already. A question on the wire would not find that out: the kernel hears nothing that a
+ * device on its interface sends, and raw sockets do not hear each other.
  *
- * The kernel is asked for its addresses. A process that has one past the kernel holds a lock with
- * that name (dpdk_lock.c): of two that start at once one has it.
+ * The kernel is asked for its addresses. A process that uses an address past the kernel holds a
+ * lock of that name (dpdk_lock.c): of two that start at once one gets it.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Interfaces as the kernel's netlink tells of them, in the calling thread's network namespace.
- * (Sysfs shows those of the namespace it was mounted in.)
+/* Interfaces as the kernel's netlink lists them, in the calling thread's network namespace. (Sysfs
+ * shows those of the namespace it was mounted in.)
  */
 #include <errno.h>
 #include <linux/if_addr.h>
@@ -199,8 +199,8 @@ static int ask_once(const void *question, size_t length, struct asking *asking) 
     return more;
 }
 
-/* The same. A list that changed while it was told may lack what was there all the time: it is asked
- * for anew, and what was told of it is told again. */
+/* The same. A list that changed while it was sent may lack entries that were there all the time.
+ * Then it is asked for again, and read_it sees its entries again. */
 static int ask(const void *question, size_t length, read_message *read_it, void *argument) {
     struct asking asking = {read_it, argument, 1};
     int failed = 0;
@@ -376,7 +376,7 @@ static int is_of_link(const struct rtmsg *body, const struct rtattr *target) {
 static void see_route(const struct nlmsghdr *message, void *argument) {
     struct routed *asked = argument;
     const struct rtmsg *body = NLMSG_DATA(message);
-    int left = (int)RTM_PAYLOAD(message), is_there = 0, is_told = 0, is_own = 0;
+    int left = (int)RTM_PAYLOAD(message), is_there = 0, has_device = 0, is_own = 0;
     uint32_t hop = 0;
     if (message->nlmsg_type != RTM_NEWROUTE) {
         return;
@@ -390,11 +390,11 @@ static void see_route(const struct nlmsghdr *message, void *argument) {
             is_own |= is_of_link(body, at);
             break;
         case RTA_OIF:
-            is_told = 1;
+            has_device = 1;
             is_there |= number(at) == asked->index;
             break;
         case RTA_MULTIPATH:
-            is_told = 1;
+            has_device = 1;
             is_there |= is_over_several(at, asked->index);
             break;
         case RTA_NH_ID:
@@ -403,7 +403,7 @@ static void see_route(const struct nlmsghdr *message, void *argument) {
     }
     enum rp_link_route route = body->rtm_dst_len ? RP_LINK_ROUTE_SOME : RP_LINK_ROUTE_DEFAULT;
     if (route > asked->found && !is_own
-        && (is_there || (hop && !is_told && is_over_hop(asked, hop)))) {
+        && (is_there || (hop && !has_device && is_over_hop(asked, hop)))) {
         asked->found = route;
     }
 }

@@ -1,13 +1,14 @@
 /* Names that one process has at a time: an address on an interface, the path of a memif socket.
  *
- * Each is one byte of empty files, where the hash of the name says, locked by fcntl(). Such a
- * lock is its process's alone: a forked child has not got it, it ends with its process however that
- * ends, and who is refused learns which process has it. Within the process nobody is refused.
+ * Each name is one byte of an empty file, at the hash of the name, locked by fcntl(). Such a lock
+ * belongs to one process: a forked child does not have it, it ends with its process however that
+ * ends, and a process that is refused learns which process has it. Within one process no call is
+ * refused.
  *
- * The files lie where no other user may write, and none may open them: else anybody could hold a
- * name, and keep its server from starting. The price: two users do not see each other's names.
+ * The files lie where no other user may write to or open them: else any user could hold a name, and
+ * keep its server from starting. The price: two users do not see each other's names.
  *
- * One is opened once and stays open, since closing it would end every lock of this process.
+ * A file is opened once and stays open, since closing it would end every lock of this process.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ static int64_t place_of(const char *name) {
     return (int64_t)(hash >> (64 - PLACE_BITS));
 }
 
-/* Nobody but root and this user can have put anything there. */
+/* Only root and this user can have put files there. */
 static int is_private(const char *folder) {
     struct stat about;
     return lstat(folder, &about) == 0 && S_ISDIR(about.st_mode)
@@ -55,8 +56,8 @@ static int open_in(const char *folder) {
     return opened;
 }
 
-/* In every folder that may be this user's: one that a unit gives its own processes is not known to
- * those started by hand, so a name is taken in all of them. A folder may be made later. */
+/* Takes a name in every folder that may be this user's: processes started by hand do not know the
+ * folder that a systemd unit gives its own processes. A folder may be made later. */
 static void open_files(void) {
     char own[PATH_BYTES], made[PATH_BYTES];
     snprintf(own, sizeof own, "/run/user/%u", geteuid());

@@ -37,8 +37,8 @@ struct memif {
     char reason[sizeof((struct rp_memif_bell *)0)->reason]; /* of the last refusal */
 };
 
-/* EAL loads the driver as a plugin too, which would not wait for bursts: the one linked into this
- * object registered first, and is to be the one that is used. */
+/* EAL also loads the driver as a plugin, which would not wait for bursts. The driver linked into
+ * this object registered first, and must be the one that is used. */
 static int is_ours(uint16_t device) {
     struct rte_eth_dev_info device_info;
     Dl_info driver, here;
@@ -73,7 +73,7 @@ static void start_there(void *argument) {
     rp_memif_visit(NULL);
 }
 
-/* What came of a link. Only an answer tells that it is not to be had, so it is waited for. */
+/* What came of a link. Only an answer shows that it cannot be had, so the answer is waited for. */
 enum joining { JOINED, REFUSED, SILENT, NOBODY, STRANGER, NO_FILE };
 
 /* A place in links[] for this link, or null, and why: it is taken here, or no file is left. */
@@ -138,14 +138,14 @@ static enum joining join_link(struct memif *memif) {
         return JOINED;
     }
     rp_wire_stop(memif->wire);
-    if (link) { /* nobody speaks by it any more */
+    if (link) { /* its driver uses it no more */
         memcpy(memif->reason, link->bell.reason, sizeof memif->reason);
     }
     give_up(link);
     return joined;
 }
 
-static const char *tell(const struct memif *memif, enum joining joined, char *why, size_t size) {
+static const char *explain(const struct memif *memif, enum joining joined, char *why, size_t size) {
     if (joined == NO_FILE) {
         return "this process has no file left: raise its limit (ulimit -n)";
     }
@@ -179,11 +179,11 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
     do {
         memif.id = first + tries % count;
         joined = join_link(&memif);
-        tries += joined != SILENT; /* a queue that was full: knock again */
+        tries += joined != SILENT; /* a queue that was full: connect again */
     } while ((joined == REFUSED || joined == SILENT) && tries < PASSES * count
              && rp_wire_now_ns() < place->until_ns);
     return joined == JOINED ? 0
-        : rp_dpdk_refuse(error, place, RP_SYSTEM, tell(&memif, joined, why, sizeof why));
+        : rp_dpdk_refuse(error, place, RP_SYSTEM, explain(&memif, joined, why, sizeof why));
 }
 
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,

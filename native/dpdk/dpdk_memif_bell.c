@@ -1,17 +1,18 @@
-/* How a memif client sleeps, and wakes its server. DPDK's driver polls alone (22.11), so what it
- * says as it connects is overheard (dpdk_gone.c): where its rings lie, and what it is called by.
+/* How a memif client sleeps, and wakes its server. DPDK's driver only polls (22.11). So the
+ * messages it sends as it connects are read on their way (dpdk_gone.c): they say where its rings
+ * lie, and by which file it is to be called.
  *
- * From its server: the client clears the flag of the ring it receives by, and the server, which
- * then finds it clear behind a burst, writes to the file it was told. That file is, in place of the
- * driver's eventfd, one end of a pair of stream sockets: the server can write there without ever
- * being held, which a peer's eventfd does not promise.
- * To its server: the driver looks at the other ring's flag itself, but without a fence between the
- * frames and that look, so it can miss a server that falls asleep just then. That is looked at
- * once more.
+ * Being called by the server: the client clears the flag of the ring it receives by. The server
+ * finds the flag clear behind a burst, and then writes to the client's file. In place of the
+ * driver's eventfd that file is one end of a pair of stream sockets: the server can write to it
+ * without ever having to wait, which a peer's eventfd does not promise.
+ * Calling the server: the driver looks at the other ring's flag itself, but without a fence between
+ * the frames and that look. So it can miss a server that falls asleep just then, and the flag is
+ * looked at here once more.
  *
- * A bell is a link's: it outlives connections. Its mapping is of a connection, and is unmapped when
- * the next one begins, behind every look at it (dpdk_quiet.c). Connections begin and speak in
- * DPDK's interrupt thread alone.
+ * A bell belongs to a link, and outlives connections. Its mapping belongs to a connection, and is
+ * unmapped when the next one begins, once no burst looks at it any more (dpdk_quiet.c). Connections
+ * begin and send messages in DPDK's interrupt thread alone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 
 enum {
     MAPPED = 1 << 16, /* of its region: rings of RP_MEMIF_RING_LOG2 lie there, in its beginning */
-    HUSHED = 64,      /* calls that may have come before one was looked for */
+    CALLS = 64,       /* calls that may have come before one was looked for */
 };
 
 int rp_bell_open(struct rp_memif_bell *bell) {
@@ -45,7 +46,7 @@ int rp_bell_open(struct rp_memif_bell *bell) {
     return 0;
 }
 
-/* Nobody runs bursts, or sleeps: or, at the next connection, they do and see no ring any more. */
+/* At the end no thread bursts or sleeps. At the next connection they may, but see no ring then. */
 static void forget_rings(struct rp_memif_bell *bell) {
     atomic_store(&bell->from_server, NULL);
     atomic_store(&bell->to_server, NULL);
@@ -100,12 +101,12 @@ static void fill(uint64_t size, int file) {
 }
 
 /* Returns the file to be sent in place of that one. */
-static int meet(struct rp_memif_bell *bell, const struct rp_memif_ring_told *told, int file) {
-    int lies_there = bell->memory && told->region == 0
-        && (uint64_t)told->offset + RP_MEMIF_AT_SLOTS <= bell->size;
-    uint8_t *ring = lies_there ? bell->memory + told->offset : NULL;
-    if (!told->to_server) {
-        bell->slots = 1u << told->log2;
+static int meet(struct rp_memif_bell *bell, const struct rp_memif_ring_place *place, int file) {
+    int lies_there = bell->memory && place->region == 0
+        && (uint64_t)place->offset + RP_MEMIF_AT_SLOTS <= bell->size;
+    uint8_t *ring = lies_there ? bell->memory + place->offset : NULL;
+    if (!place->to_server) {
+        bell->slots = 1u << place->log2;
         atomic_store(&bell->from_server, ring);
         return bell->pair[1];
     }
@@ -121,7 +122,7 @@ ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    struct rp_memif_ring_told told;
+    struct rp_memif_ring_place place;
     struct msghdr changed = *message;
     int file;
     const uint8_t *said = message->msg_iovlen == 1 ? message->msg_iov->iov_base : NULL;
@@ -131,11 +132,11 @@ ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr
         return rp_memif_say(to, message, flags);
     }
     memcpy(&file, CMSG_DATA(header), sizeof file);
-    if (rp_memif_region_told(said)) {
-        fill(rp_memif_region_told(said), file);
-        map(bell, rp_memif_region_told(said), file);
-    } else if (rp_memif_ring_told(said, &told)) {
-        file = meet(bell, &told, file);
+    if (rp_memif_parse_region(said)) {
+        fill(rp_memif_parse_region(said), file);
+        map(bell, rp_memif_parse_region(said), file);
+    } else if (rp_memif_parse_ring(said, &place)) {
+        file = meet(bell, &place, file);
     }
     memcpy(&control, header, sizeof control);
     memcpy(CMSG_DATA(&control.header), &file, sizeof file);
@@ -155,8 +156,8 @@ int rp_bell_ask(const struct rp_memif_bell *bell, int on) {
     return on && rp_memif_room(ring) != bell->slots;
 }
 
-void rp_bell_hush(const struct rp_memif_bell *bell) {
-    uint8_t calls[HUSHED];
+void rp_bell_clear(const struct rp_memif_bell *bell) {
+    uint8_t calls[CALLS];
     (void)recv(bell->pair[0], calls, sizeof calls, MSG_DONTWAIT);
 }
 

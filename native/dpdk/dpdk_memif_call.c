@@ -1,27 +1,29 @@
 /* How a memif server and its peers wake each other, with no wait between its port and their files.
  *
- *     who sleeps   how it asks to be called        by which file it is called     who writes there
+ *     sleeper      how it asks to be called        by which file it is called     writer
  *     the server   flag of the ring it reads       an eventfd the peer sent       the peer
  *     a peer       flag of the ring it reads       a stream socket the peer sent  a caller, here
  *
- * The kernel keeps a list for each file: who is to be told of what happens to it. Whoever writes
- * there goes through that list, and whoever wants to be put into it, or out of it, waits meanwhile.
- * A peer can make the lists of files it sent millions long (an epoll may watch a file under many
- * numbers, and there may be many epolls), which takes a processor hundreds of milliseconds. So:
+ * The kernel keeps a list for each file, of all that watch it. A write to the file goes through
+ * that list, and a thread that adds itself to the list, or removes itself, waits meanwhile. A peer
+ * can make the lists of the files it sent millions long (an epoll may watch a file under many
+ * numbers, and there may be many epolls). Going through such a list takes a processor hundreds of
+ * milliseconds. So:
  *
- * To call a peer, a burst marks its lane's caller, a thread that does nothing else. That one has
- * the file for as long as it is told, and closes it (late), so nobody waits for it; and a peer
- * holds up the calls of its own lane alone. It sends without waiting; who sent an eventfd is not
- * called, as a write there could wait for ever. A long send takes processor time all the same, of
- * the port's own core perhaps, where most kernels do not interrupt it. So behind one of more than
- * LONG_NS the caller rests a hundred times as long, whoever has the lane then: all calls of a lane
- * take a hundredth of one core at most. A peer that is not called looks by itself, or sleeps on.
- * What is sent is this process's memory until it is read, whoever has left by then: so no second
- * call, and no second answer, is sent before the first one is read.
+ * To call a peer, a burst marks its lane's caller, a thread that does nothing else. The caller has
+ * the peer's file until it is given the next one, and closes it (late). So no other thread waits
+ * for the file, and a peer holds up only the calls of its own lane. The caller sends without
+ * waiting. A peer that sent an eventfd is not called, as a write to that could wait for ever. A
+ * long send takes processor time all the same, perhaps of the port's own core, where most kernels
+ * do not interrupt it. So behind a send of more than LONG_NS the caller rests a hundred times as
+ * long, even if another peer has the lane by then: all calls of a lane take a hundredth of one core
+ * at most. A peer that is not called looks by itself, or sleeps on. A sent byte is this process's
+ * memory until it is read, even if the peer has left: so no second call, and no second answer, is
+ * sent before the first one is read.
  *
- * To be called by a peer, its eventfd is put into an epoll of its own, an ear, and that into what
- * the port sleeps on. Those are the server's own files, with short lists. An ear is taken out
- * first, then closed with the eventfd in it, late.
+ * To be called by a peer, the peer's eventfd is put into an epoll of its own, an ear, and the ear
+ * into the epoll that the port sleeps on. Those are the server's own files, with short lists. An
+ * ear is taken out first, then closed (late) with the eventfd in it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,8 +52,8 @@ int rp_memif_is_read(int file) {
     return ioctl(file, SIOCOUTQ, &unread) == 0 && unread == 0;
 }
 
-/* Returns until when to rest behind it; 0: it was short. Who has not read the last one finds what
- * is in place by now as it does. */
+/* Returns until when to rest behind it; 0: it was short. A peer that has not read the last call
+ * gets no other: when it reads that one it also finds the frames that have come since. */
 static uint64_t send_call(int file) {
     uint64_t before = rp_memif_spent_ns();
     if (rp_memif_is_read(file)) {
@@ -61,7 +63,7 @@ static uint64_t send_call(int file) {
     return spent > LONG_NS ? rp_wire_now_ns() + RESTS * spent : 0;
 }
 
-/* Until something has changed, or the rest is over; returns until when it goes on, or 0. */
+/* Waits until something has changed, or the rest is over; returns the end of the rest, or 0. */
 static uint64_t await_turn(struct rp_memif_caller *caller, uint64_t rests_until) {
     const struct timespec until = {(time_t)(rests_until / SECOND_NS),
                                    (long)(rests_until % SECOND_NS)};
@@ -94,7 +96,7 @@ static void *send_calls(void *argument) {
     return NULL;
 }
 
-static void tell(struct rp_memif_caller *caller, int next) {
+static void hand_over(struct rp_memif_caller *caller, int next) {
     int file = atomic_exchange(&caller->next, next);
     if (file >= 0) { /* of a peer that left before the thread heard of it */
         rp_late_close(file);
@@ -116,13 +118,13 @@ int rp_caller_start(struct rp_memif_caller *caller) {
 }
 
 void rp_caller_end(struct rp_memif_caller *caller) {
-    tell(caller, END);
+    hand_over(caller, END);
     pthread_join(caller->thread, NULL);
     (void)sem_destroy(&caller->turn);
 }
 
 void rp_caller_take(struct rp_memif_caller *caller, int file) {
-    tell(caller, file);
+    hand_over(caller, file);
 }
 
 void rp_caller_call(struct rp_memif_caller *caller) {
@@ -136,10 +138,12 @@ static int read_option(int file, int option, void *value, socklen_t size) {
     return getsockopt(file, SOL_SOCKET, option, value, &got) == 0 && got == size;
 }
 
-/* By which a peer is called: a send there does not wait, whoever has the other end. Not so of a
- * datagram socket: one without a name may be given one first, which is looked for among those of
- * its network namespace, as many as its peer took. The other end is of the process that speaks by
- * `control`: to a service it has connected to, this process would be the one that sends. */
+/* Whether a peer can be called by that file: a stream socket, where a send does not wait, whatever
+ * process has the other end. A datagram socket is refused: one without a name may be given a name
+ * first, which is searched among the names of its network namespace, and the peer may have taken
+ * any number of those. The other end must be of the process at the other end of `control`: else the
+ * peer could hand over a connection to some service, and this process would be the one that sends
+ * to it. */
 int rp_call_is_socket(int file, int control) {
     struct ucred other = {0}, peer = {0};
     int domain = 0, type = 0;
@@ -171,7 +175,7 @@ int rp_ear_open(int files, int file) {
         return -1;
     }
     rp_forks_close(ear); /* a child that had it would keep the eventfd in it */
-    (void)epoll_ctl(ear, EPOLL_CTL_ADD, file, &event); /* behind that: where nobody else waits */
+    (void)epoll_ctl(ear, EPOLL_CTL_ADD, file, &event); /* after that: then nothing waits for it */
     return ear;
 }
 

@@ -1,13 +1,14 @@
-/* Closing what strangers filled. A close can last as long as its sender likes: that of a socket
- * with unsent data which lingers, that of a file of FUSE, and that of a local socket which still
- * has such a file in its queue; and so can telling the other end of a socket, which wakes all who
- * watch it. So files that a peer of memif sent, and sockets it sent messages
- * to, are closed by threads that do nothing else, but for memory: what can be held there is done
- * before its file is closed (dpdk_memif_lend.c). Nobody waits for them.
+/* Closing files that strangers sent. A stranger can make a close last as long as it likes: that of
+ * a lingering socket with unsent data, that of a file of FUSE, and that of a local socket with such
+ * a file still in its queue. A shutdown of a socket can last as well, since it wakes all that watch
+ * the other end. So files that a memif peer sent, and sockets it sent messages to, are closed by
+ * threads of their own. These threads also take lent memory, before its file is closed, since that
+ * can last too (dpdk_memif_lend.c). No other thread waits for them.
  *
- * Bounds: THREADS close at a time, so that one file which does not close holds up no other. While
- * RP_LATE_MOST are not closed yet, no server of this process lets anybody in, so four of them
- * never reach LATE. One more than those stays open, and is counted for good; nothing is lent.
+ * Bounds: THREADS files are closed at a time, so that one file which does not close holds up no
+ * other. While RP_LATE_MOST are not closed yet, no server of this process admits a peer, so four
+ * servers never reach LATE. A file beyond LATE stays open, and is counted for good; its memory is
+ * not lent.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -21,7 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct late {
     int file;
     struct rp_memif_loan *loan; /* or null */
-    int is_shut; /* its other end is to be told */
+    int is_shut; /* it is shut down first, so that its other end learns of it */
 } late[LATE];
 static uint32_t waiting, threads;
 static _Atomic uint32_t held;
@@ -46,7 +47,7 @@ static void *close_late(void *unused) {
     return unused;
 }
 
-/* Signals are for the threads of who serves. */
+/* Its threads block all signals: they are for the program's own threads. */
 int rp_memif_start(pthread_t *thread, void *(*run)(void *argument), void *argument) {
     sigset_t all, before;
     sigfillset(&all);

@@ -1,19 +1,20 @@
-/* Memory that a peer lends, sealed so that it stays before anybody reads it.
+/* Memory that a peer lends. It is sealed, so that its pages stay, before this process reads it.
  *
- * Whoever touches a page that is being taken out of a file sleeps until that has ended, and cannot
- * be killed meanwhile. A peer can take pages out (a hole punched, MADV_REMOVE) as slowly as it
+ * A thread that touches a page which is being taken out of a file sleeps until that has ended, and
+ * cannot be killed meanwhile. A peer can take pages out (punch a hole, MADV_REMOVE) as slowly as it
  * likes. So a region is mapped, then sealed so that no page of it can be taken out any more
- * (F_SEAL_FUTURE_WRITE: mappings that exist go on), and then each of its pages has to be there. A
- * peer is let to work when all that has succeeded.
+ * (F_SEAL_FUTURE_WRITE: mappings that exist stay valid). Then each of its pages has to be there. A
+ * peer may work once all that has succeeded.
  *
- * None is made here. A page is whose touch made it: this process would have to answer for it within
- * its limits (its memory cgroup), for as long as the peer keeps the file, and again at its next
- * visit.
+ * A missing page is not made here. A page is charged to the process whose touch made it: to this
+ * process's limits (its memory cgroup), for as long as the peer keeps the file, and again at the
+ * peer's next visit.
  *
- * Each of those steps may have to wait for a hole that is being punched. A thread that closes files
- * takes them (dpdk_memif_late.c), and nobody waits for it: a server is woken at the end, and may
- * have forgotten the loan by then. A seal that is there already is asked for first: that waits
- * where it holds nothing else, and what is punched after it has little time before the next one.
+ * Each of these steps may have to wait while a hole is being punched. A thread that closes files
+ * takes them (dpdk_memif_late.c), and no other thread waits for it: a server is woken at the end,
+ * and may have forgotten the loan by then. Whether there is a seal already is asked first. If that
+ * has to wait, the thread holds nothing else then; and a hole punched after it has little time
+ * before the next step.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,8 +40,8 @@ struct rp_memif_loan {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* It cannot shrink, and no file system but the kernel's own is behind it: a page of it is there
- * whenever it is touched. Hugepages are not, once they have run out. */
+/* The file cannot shrink, and only the kernel's own file system is behind it: so its pages can be
+ * touched without an error. Hugepages cannot, once they have run out. */
 static int is_fit(int file, uint64_t size) {
     struct stat about;
     struct statfs system;
@@ -107,7 +108,7 @@ struct rp_memif_loan *rp_loan_begin(int file, uint64_t size, int wake) {
 
 void rp_loan_fulfil(struct rp_memif_loan *loan) {
     map(loan);
-    pthread_mutex_lock(&lock); /* who forgets it closes what it is woken by */
+    pthread_mutex_lock(&lock); /* rp_loan_forget's caller closes the eventfd next */
     int is_forgotten = loan->state == FORGOTTEN;
     if (!is_forgotten) {
         loan->state = ENDED;

@@ -1,11 +1,13 @@
 /* The socket of a memif server: a path that one process serves, and that its group may connect to.
  *
- * A killed server leaves its socket behind, which would refuse the next one. Who looks whether
- * somebody listens there, removes what is left and binds its own holds the path's lock meanwhile
- * (dpdk_lock.c): of two servers that start at once, the second finds the first one listening.
+ * A killed server leaves its socket behind, which would keep the next one from binding. A server
+ * looks whether a process listens there, removes the socket of a dead one, and binds its own. It
+ * holds the path's lock meanwhile (dpdk_lock.c): of two servers that start at once, the second
+ * finds the first one listening.
  *
- * Somebody listens there while the process lives that began to: a lock for as long would be seen by
- * its own user in its own container alone, and the path is shared with others.
+ * The path is taken for as long as the process lives that began to listen there. A lock held for
+ * that time would not do: only the same user in the same container would see it, and the path is
+ * shared with others.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +26,7 @@
 #include "dpdk/dpdk_memif.h"
 
 enum {
-    LOCK_TRIES = 400, LOCK_NAP_NS = 5000000, /* 2 s; who holds it binds a socket and is done */
+    LOCK_TRIES = 400, LOCK_NAP_NS = 5000000, /* 2 s; it is held for binding a socket */
     BACKLOG = RP_DPDK_LANES, MODE = 0660, GROUP_BYTES = 4096, GROUP_MOST = 1 << 20,
 };
 
@@ -34,7 +36,7 @@ static int fail(char *why, size_t size, const char *what, int error) {
     return -1;
 }
 
-/* Whoever starts or ends a server at that path: 0, or -1. */
+/* The lock to start or end a server at that path: 0, or -1. */
 static int lock_path(const char *path, int64_t *place, char *why, size_t size) {
     const struct timespec nap = {0, LOCK_NAP_NS};
     char folder[RP_MEMIF_PATH], name[2 * RP_MEMIF_PATH], who[128];
@@ -61,8 +63,8 @@ static int lock_path(const char *path, int64_t *place, char *why, size_t size) {
     }
 }
 
-/* Whether the process that listens at the other end of a connection has ended. Its socket may go on
- * with a child of it, which nobody there looks at. Where it cannot be told, it has not. */
+/* Whether the process that listens at the other end of a connection has ended. Its socket may live
+ * on in a child of it that never looks at it. Where that cannot be found out: no. */
 static int is_orphan(int connected) {
     struct ucred who = {0};
     socklen_t size = sizeof who;
@@ -78,7 +80,7 @@ static int is_orphan(int connected) {
     return ended;
 }
 
-/* Null, or why this path cannot be taken. What nobody serves any more is removed. */
+/* Null, or why this path cannot be taken. A socket that no process serves any more is removed. */
 static const char *clear_path(const struct sockaddr_un *address) {
     struct stat about;
     if (lstat(address->sun_path, &about)) {
@@ -91,7 +93,7 @@ static const char *clear_path(const struct sockaddr_un *address) {
     int failed = file < 0 || rp_memif_knock(file, address);
     int error = failed ? errno : 0;
     int orphan = !failed && is_orphan(file);
-    if (file >= 0) { /* who listens there may have sent a file already */
+    if (file >= 0) { /* its listener may have sent a file already */
         rp_late_close(file);
     }
     if ((!failed && !orphan) || error == EAGAIN) { /* its queue is full */
@@ -125,8 +127,9 @@ static int find_group(const char *name, gid_t *id) {
     return !error && found ? 0 : -1;
 }
 
-/* Its group and its mode, by what the path names now: whose folder it is may change that at any
- * moment, and is not to have another file changed. Null, or what failed. */
+/* Sets group and mode of the socket that the path names now, through a descriptor of it. The
+ * folder's owner may change the path at any moment, and must not get another file changed. Null, or
+ * what failed. */
 static const char *own_socket(struct rp_memif_socket *at, gid_t group) {
     char same[64];
     struct stat about = {0};
@@ -151,7 +154,7 @@ static const char *own_socket(struct rp_memif_socket *at, gid_t group) {
     return failed;
 }
 
-/* Nobody gets in before it listens, and then it has its mode already, whatever the umask was. */
+/* No one can connect before it listens; by then it has its mode, whatever the umask was. */
 static int bind_socket(struct rp_memif_socket *at, const struct sockaddr_un *address,
                        const char *group, char *why, size_t size) {
     gid_t id = (gid_t)-1;
@@ -204,7 +207,7 @@ void rp_memif_unlisten(struct rp_memif_socket *at) {
         (void)unlink(at->path);
     }
     (void)shutdown(at->file, SHUT_RDWR);
-    rp_late_close(at->file); /* its queue has who was not let in, and what they sent */
+    rp_late_close(at->file); /* with its queue of visitors not admitted, and of what they sent */
     if (locked) {
         rp_lock_give(place);
     }

@@ -1,25 +1,25 @@
-/* A memif server: who comes to its socket, and the frames of those who are let in.
+/* A memif server: the visitors at its socket, and the frames of those that it admits as peers.
  *
- * A thread of its own speaks with peers, over the socket, until their rings are known. From then on
- * a peer is a lane's, and the port's thread alone touches its rings, in bursts. A peer that goes,
- * or that lies, is taken from its lane first; its memory is unmapped when every burst that may have
- * seen it has ended. Frames are copied into mbufs, and out of them, so nobody reads a peer's memory
- * but the lines below and memif.h.
+ * A thread of its own exchanges messages with peers, over the socket, until their rings are known.
+ * From then on a peer has a lane, and only the port's thread touches its rings, in bursts. A peer
+ * that leaves, or breaks the protocol, is taken from its lane first. Its memory is unmapped when
+ * every burst that may have seen it has ended. Frames are copied into mbufs, and out of them, so
+ * only this file and memif.h read a peer's memory.
  *
- * A burst reads and writes memory, and files of this server's own; a sleep polls those. No list of
- * who watches a peer's file is gone through there, as that is as long as the peer likes
- * (dpdk_memif_call.c). So burst and sleep are as long as they would be without peers, where the
- * port has a core of its own; where it shares one, a long list can be gone through there, seldom.
- * The thread answers peers: who makes one answer long gets no other.
+ * A burst reads and writes memory and this server's own files; a sleep polls those files. Neither
+ * goes through the kernel's list of all that watch a peer's file, which is as long as the peer
+ * likes (dpdk_memif_call.c). So where the port has a core of its own, peers do not make a burst or
+ * a sleep longer. Where it shares a core, a long list may seldom be gone through there. The thread
+ * answers peers: a peer that makes one answer last long gets no other.
  *
- * Bounds: a visitor who is not at work after GREETING_NS is sent away; at most WAITING of those are
- * let in, one in BREATH_NS. Where they are so many, one who has said nothing for SILENT_NS goes as
- * the next one knocks, the first come first: so silence keeps nobody out. RP_MEMIF_BYTES of a peer
- * are mapped. A burst takes as many slots as it was asked for.
+ * Bounds: a visitor that is not at work after HANDSHAKE_NS is sent away. At most WAITING of those
+ * are admitted, one in BREATH_NS. Where there are so many, the next one to come displaces one that
+ * has sent nothing for SILENT_NS, the oldest first: so silent visitors keep no other one out.
+ * RP_MEMIF_BYTES of a peer are mapped. A burst takes as many slots as it was asked for.
  *
- * Nothing of a peer's is mapped or closed here, nor closed by the kernel as a message is taken:
+ * No file of a peer's is mapped or closed here, nor closed by the kernel as a message is taken:
  * that can last as long as the peer likes (dpdk_memif_lend.c, dpdk_memif_late.c). A message with
- * several files is left in the queue of its socket, and goes with that.
+ * several files is left in the queue of its socket, and is freed with that.
  */
 #include <errno.h>
 #include <poll.h>
@@ -39,10 +39,10 @@
 enum {
     WAITING = 8, VISITORS = RP_DPDK_LANES + WAITING, NOBODY = RP_DPDK_LANES, TICK_MS = 100,
     SHUT_MS = 10, NAP_NS = 10000000, BREATH_NS = 1000000,
-    ANSWER_NS = 2000000, /* of processor time: the list of who watches is that long */
+    ANSWER_NS = 2000000, /* of processor time: its list of watchers is that long */
 };
 
-static const uint64_t GREETING_NS = 2000000000, SILENT_NS = 50000000;
+static const uint64_t HANDSHAKE_NS = 2000000000, SILENT_NS = 50000000;
 
 struct visitor {
     int file;      /* -1: this place is free */
@@ -52,7 +52,7 @@ struct visitor {
     int ear;    /* what that is heard through; -1: it is not at work */
     int called; /* the one it is called by, until it is at work; -1: none */
     struct rp_memif_peer peer;
-    struct rp_memif_loan *loan; /* of the region it told last, whose message waits; or null */
+    struct rp_memif_loan *loan; /* of the region it named last, whose message waits; or null */
     uint8_t message[RP_MEMIF_MESSAGE];
 };
 
@@ -60,7 +60,7 @@ struct rp_memif_server {
     _Atomic(struct visitor *) lanes[RP_DPDK_LANES]; /* at work there, or null */
     struct rte_mempool *pool;
     uint32_t room; /* bytes of a frame that an mbuf holds */
-    _Atomic uint64_t refused;  /* visitors who broke the rules */
+    _Atomic uint64_t refused;  /* visitors that broke the protocol */
     _Atomic uint64_t unkept;   /* those whose memory cannot be made to stay */
     _Atomic uint64_t unfit;    /* frames larger than where they were to go */
     uint32_t links;
@@ -83,8 +83,8 @@ static void expel(struct rp_memif_server *server, uint32_t lane) {
     (void)eventfd_write(server->wake, 1);
 }
 
-/* Frames of up to `count` slots, each in one of the mbufs; *used slots. -1: the peer lies. A frame
- * in several slots is dropped with all of them. */
+/* Copies the frames of up to `count` slots, each into one of the mbufs; *used slots. -1: the peer's
+ * ring is not valid. A frame in several slots is dropped with all of them. */
 static int copy_in(struct rp_memif_server *server, struct rp_memif_peer *peer,
                    struct rte_mbuf **mbufs, uint32_t count, uint32_t *used) {
     struct rp_memif_slot slot;
@@ -139,7 +139,7 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
     return (uint32_t)got;
 }
 
-/* What was sent is in place. */
+/* The frames sent are in place. */
 static void call(struct rp_memif_server *server, uint32_t lane, const struct visitor *visitor) {
     atomic_thread_fence(memory_order_seq_cst);
     if (rp_memif_wants_call(visitor->peer.out.memory)) {
@@ -179,7 +179,7 @@ uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct
     return sent;
 }
 
-void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count) {
+void rp_memif_facts(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count) {
     rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames larger than their place, or in "
                 "parts", atomic_load(&server->unfit));
     rp_fact_add(facts, count, RP_FACT_COUNT, "memif_peers_refused",
@@ -278,8 +278,9 @@ static void send_away(struct rp_memif_server *server, struct visitor *visitor) {
     leave(server, visitor);
 }
 
-/* The message that comes next, where it is: its size, or -1. And whether files come with it, more
- * than one of them where there is room for one: that one is open from now on. */
+/* Reads the next message without taking it: its size, or -1. With `file` null *has_more says
+ * whether files come with it. Else the first one is open from now on, and *has_more says whether
+ * there are more. */
 static ssize_t peek(int from, uint8_t *message, int *file, int *has_more) {
     union {
         struct cmsghdr header;
@@ -301,16 +302,16 @@ static ssize_t peek(int from, uint8_t *message, int *file, int *has_more) {
     return size;
 }
 
-/* A message that was looked at. It leaves the queue if all that comes with it is open here, so that
- * the kernel has nothing to close. Returns what rp_memif_hear does; a region is heard later, when
- * the loan has ended that begins here. */
+/* Takes a message that was looked at. It leaves the queue if all files that come with it are open
+ * here, so that the kernel has none to close. Returns what rp_memif_hear does. A region begins a
+ * loan here, and its message is heard when the loan has ended. */
 static int take(const struct rp_memif_server *server, struct visitor *visitor, int has_files,
                 uint8_t *answer) {
     uint8_t *message = visitor->message;
     uint64_t size = rp_memif_maps(&visitor->peer, message);
-    struct rp_memif_ring_told ring;
-    int tells_ring = rp_memif_ring_told(message, &ring), file = -1;
-    int is_stray = has_files && !size && !tells_ring;
+    struct rp_memif_ring_place ring;
+    int is_ring = rp_memif_parse_ring(message, &ring), file = -1;
+    int is_stray = has_files && !size && !is_ring;
     if (has_files) {
         (void)peek(visitor->file, message, &file, &has_files);
     }
@@ -322,7 +323,7 @@ static int take(const struct rp_memif_server *server, struct visitor *visitor, i
         file = -1;
     }
     int heard = visitor->loan ? 0 : rp_memif_hear(&visitor->peer, message, NULL, answer);
-    if (tells_ring) {
+    if (is_ring) {
         keep_file(visitor, ring.to_server != 0, file);
     } else if (file >= 0) {
         rp_late_close(file);
@@ -360,7 +361,7 @@ static int say(struct rp_memif_server *server, const struct visitor *visitor,
     return sent == RP_MEMIF_MESSAGE && !is_refused ? 0 : -1;
 }
 
-/* What follows from a message: 1, 0 and -1 are rp_memif_hear's. */
+/* Acts on a message: 1, 0 and -1 are rp_memif_hear's. */
 static void settle(struct rp_memif_server *server, struct visitor *visitor, int heard,
                    uint8_t *answer) {
     int stays = heard > 0;
@@ -418,7 +419,7 @@ static void hear_region(struct rp_memif_server *server, struct visitor *visitor)
     settle(server, visitor, heard, answer);
 }
 
-/* A place for the next one: a free one, or that of the visitor who has been silent longest; null:
+/* A place for the next one: a free one, or that of the visitor that has been silent longest; null:
  * there is none now. */
 static struct visitor *find_place(struct rp_memif_server *server) {
     uint32_t waiting = 0;
@@ -428,7 +429,7 @@ static struct visitor *find_place(struct rp_memif_server *server) {
         int waits = visitor->file >= 0 && visitor->until_ns;
         waiting += (uint32_t)waits;
         place = visitor->file < 0 ? visitor : place;
-        if (waits && visitor->peer.state == RP_MEMIF_GREETED
+        if (waits && visitor->peer.state == RP_MEMIF_SENT_HELLO
             && (!silent || visitor->until_ns < silent->until_ns)) {
             silent = visitor;
         }
@@ -436,14 +437,14 @@ static struct visitor *find_place(struct rp_memif_server *server) {
     if (waiting < WAITING) {
         return place;
     }
-    uint64_t until = rp_wire_now_ns() + GREETING_NS - SILENT_NS;
+    uint64_t until = rp_wire_now_ns() + HANDSHAKE_NS - SILENT_NS;
     return silent && silent->until_ns <= until ? silent : NULL;
 }
 
 static void let_in(struct rp_memif_server *server, struct visitor *visitor) {
     const struct timespec nap = {0, NAP_NS}, breath = {0, BREATH_NS};
-    uint8_t greeting[RP_MEMIF_MESSAGE];
-    if (visitor->file >= 0 && visitor->peer.state != RP_MEMIF_GREETED) {
+    uint8_t hello[RP_MEMIF_MESSAGE];
+    if (visitor->file >= 0 && visitor->peer.state != RP_MEMIF_SENT_HELLO) {
         return; /* it has spoken just now */
     }
     if (visitor->file >= 0) {
@@ -455,19 +456,20 @@ static void let_in(struct rp_memif_server *server, struct visitor *visitor) {
         return;
     }
     rp_forks_close(file);
-    nanosleep(&breath, NULL); /* who comes and goes without end keeps no processor busy */
+    nanosleep(&breath, NULL); /* so endless visits keep no processor busy */
     memset(visitor, 0, sizeof *visitor);
     visitor->file = file;
     visitor->lane = NOBODY;
     visitor->calls = visitor->ear = visitor->called = -1;
-    visitor->until_ns = rp_wire_now_ns() + GREETING_NS;
-    rp_memif_greet(greeting);
-    if (say(server, visitor, greeting)) {
+    visitor->until_ns = rp_wire_now_ns() + HANDSHAKE_NS;
+    rp_memif_write_hello(hello);
+    if (say(server, visitor, hello)) {
         leave(server, visitor);
     }
 }
 
-/* Those who were expelled, and those who are still not at work; returns how many are waited for. */
+/* Ends visitors that were expelled, or are late with their handshake; returns how many still have
+ * time. */
 static uint32_t send_some_away(struct rp_memif_server *server) {
     uint32_t waiting = 0;
     for (uint32_t i = 0; i < VISITORS; i++) {

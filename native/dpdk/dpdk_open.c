@@ -1,5 +1,5 @@
-/* Opening a port: its url read, DPDK started, its wire laid, and who it is on that; and the border,
- * the one symbol that the core looks up. */
+/* Opening a port: it reads the url, starts DPDK, opens the wire, and sets the port's address on it.
+ * Also the border: the one symbol that the core looks up. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static uint16_t find_port(struct rp_wire *wire) {
     return 0;
 }
 
-/* Who this port is, and for a client who its server is. */
+/* Sets this port's address, and for a client its server's. */
 static void settle(struct port *port, const struct rp_frame_host *at,
                    const struct rp_dpdk_options *options) {
     static const uint8_t unsaid[RP_FRAME_IP];
@@ -86,7 +86,7 @@ static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
     }
 }
 
-/* What can be refused before DPDK starts. */
+/* Checks all that can be checked before DPDK starts. */
 static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
                      const struct rp_url *url, const struct rp_port_options *options, char *error) {
     const char *wrong = NULL;
@@ -125,7 +125,7 @@ static int check_device(const struct rp_dpdk_options *parsed, const struct rp_ur
     return -status;
 }
 
-/* What may be in flight towards all links of a device is to fit its ring, more or less. */
+/* The datagrams in flight towards all links of a device are to fit its ring, more or less. */
 static uint32_t budget(const struct rp_wire *wire) {
     return RP_DPDK_BUDGET / (wire->share ? wire->share->count : 1);
 }

@@ -1,4 +1,4 @@
-/* What stands behind ? in a dpdk:// URL: NAME=VALUE, between & or, as DPDK writes it, commas. */
+/* The part behind ? in a dpdk:// URL: NAME=VALUE, separated by & or, as in DPDK, by commas. */
 #include <arpa/inet.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,11 +1,12 @@
-/* What DPDK's driver of raw sockets does not see to (22.11). It is linked into this object, where
- * its setsockopt() is this one (-Wl,--wrap).
+/* What DPDK's driver of raw sockets does not do by itself (22.11). It is linked into this object,
+ * where its setsockopt() is this one (-Wl,--wrap).
  *
- * It puts the sockets of a device in a group, among which the kernel spreads what comes, and names
- * that group by the process's number. In two containers that share a network both may be process 1:
- * each would get half of the other's frames. So the kernel is asked for a name that no group has.
+ * The driver puts the sockets of a device in a group, among which the kernel spreads the frames
+ * that come, and names that group by the process's number. In two containers that share a network
+ * both may be process 1: each would get half of the other's frames. So the kernel is asked for a
+ * name that no group has.
  *
- * And what this host's kernel sends on the interface is not for us.
+ * Frames that this host's kernel sends on the interface are not received.
  */
 #include <linux/if_packet.h>
 #include <string.h>

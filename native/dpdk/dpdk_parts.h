@@ -112,7 +112,7 @@ struct rp_share {
     uint32_t room;    /* frames that each ring may hold */
     uint32_t mbufs;   /* of the device's pool, and of them what its driver may hold */
     uint32_t drivers;
-    struct rp_seat *seats[RP_DPDK_SHARERS]; /* the first one tells what the device counts */
+    struct rp_seat *seats[RP_DPDK_SHARERS]; /* the first one reports the device's counts */
 };
 
 struct rp_wire {
@@ -169,12 +169,12 @@ const char *rp_eal_advice(void);
 /* DPDK's first error line since rp_eal_listen, or ""; in text[size]. */
 void rp_eal_said(char *text, size_t size);
 void rp_eal_listen(void);
-/* Between these two what the calling thread prints is not printed: DPDK and the libraries under it
- * write to stdout and stderr. One thread at a time. */
-void rp_eal_hush(void);
-void rp_eal_unhush(void);
-/* Gives the calling thread caches of its own; at its first call in each thread. */
-void rp_eal_greet(void);
+/* Between these two the calling thread's output to stdout and stderr is dropped: DPDK and the
+ * libraries under it write there. One thread at a time. */
+void rp_eal_mute(void);
+void rp_eal_unmute(void);
+/* Registers the calling thread with DPDK, which gives it caches of its own. Once for a thread. */
+void rp_eal_register_thread(void);
 
 /* A port's bursts, counted at begin and end: odd within one. See dpdk_quiet.c. */
 struct rp_bursts {
@@ -201,14 +201,14 @@ static inline void rp_burst_end(struct rp_bursts *bursts) {
     rp_burst_mark(bursts, memory_order_release);
 }
 
-/* A port's first and last: what it bursts between is waited for. */
+/* Begin and end of a port: bursts in between are waited for. */
 void rp_bursts_open(struct rp_bursts *bursts);
 void rp_bursts_close(struct rp_bursts *bursts);
-/* Until every burst that has begun has ended. */
+/* Returns when every burst that has begun has ended. */
 void rp_bursts_await(void);
 /* How often the memif driver waited, since this process began. */
 uint64_t rp_bursts_waits(void);
-/* Without waiting: for who has waited, or for what no burst reads. */
+/* Close and unmap without waiting: where the caller has waited, or no burst reads it. */
 void rp_quiet_close(int file);
 void rp_quiet_unmap(void *address, size_t size);
 
@@ -217,7 +217,7 @@ int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error);
 void rp_wire_close(struct rp_wire *wire);
 /* What its devices dropped, and where its mbufs are. */
-void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count);
+void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count);
 
 /* For wires: a device configured and started with as many queues as pairs; a pool, and its end. */
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
@@ -227,12 +227,12 @@ struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket); /* for AF_XD
  * buffers begin RP_DPDK_SHIFT bytes later; cards want buffers where they were made. */
 struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room);
 uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs are to hold */
-/* `kept`: mbufs its closed device keeps and nobody writes to any more. */
+/* `kept`: mbufs that its closed device keeps, and that are not written to any more. */
 void rp_pool_close(struct rte_mempool *pool, uint32_t kept);
 
-/* Mbufs of a port, all of one pool, of one segment, and nobody else's: so they come and go as they
- * are, without a look at each. From rp_pool_take they have no offload flags and begin at
- * `headroom`; 0, or -1: there are not so many. */
+/* Mbufs of a port: all of one pool, of one segment, with no other owner. So they are taken and
+ * given back as they are, without a look at each. Those from rp_pool_take have no offload flags and
+ * begin at `headroom`; 0, or -1: there are not so many. */
 static inline int rp_pool_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count,
                                uint16_t headroom) {
     if (rte_mempool_get_bulk(pool, (void **)mbufs, count)) {
@@ -259,7 +259,7 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
                           uint32_t count);
 uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
                            uint32_t count);
-void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count);
+void rp_memif_facts(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count);
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error);
 void rp_card_leave(struct rp_wire *wire);
@@ -271,18 +271,20 @@ int rp_share_join(struct rp_share *share, struct rp_seat *seat); /* -1: no memor
 void rp_share_leave(struct rp_share *share, struct rp_seat *seat);
 /* Frames to this port are the link's from now on; -1: they are another one's, nothing changed. */
 int rp_share_name(struct rp_share *share, struct rp_seat *seat, uint16_t port);
-int rp_share_tells(struct rp_share *share, const struct rp_seat *seat);
+/* Whether this link is the one that reports the device's counts. */
+int rp_share_reports(struct rp_share *share, const struct rp_seat *seat);
 /* While is_shared: frames for this link, or for the host; at most RP_BURST. */
 uint32_t rp_share_receive(struct rp_share *share, struct rp_seat *own, const struct rp_lane *lane,
                           uint32_t vlan, struct rte_mbuf **mbufs, uint32_t count);
-/* For a card with several queues: what its configuration asks for; how it spreads, once started;
- * and the port a sender is to use whose datagram came to another queue than its shard's, 0: any. */
+/* For a card with several queues. _ask: what its configuration asks for. _settle: how it spreads,
+ * once started. _port: the port a sender should use, if its datagram came to another queue than its
+ * shard's; 0: any. */
 void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info);
 void rp_queues_settle(struct rp_queues *queues, uint16_t device,
                       const struct rte_eth_dev_info *info);
 uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,
                         const uint8_t *ip, uint32_t attempt);
-/* A sentence once the kernel asked for it back, else null; from any thread. */
+/* A sentence once the kernel asked for the card back, else null; from any thread. */
 const char *rp_card_lost(const struct rp_card *card);
 /* An address to be had on a network: dpdk_arp.c. */
 struct rp_claim {
@@ -291,32 +293,33 @@ struct rp_claim {
     uint16_t device, queues;
     struct rte_mempool *pool;
     int probes; /* 0: announced without a question */
-    const _Atomic int *has_carrier; /* which the interrupt thread looks at */
-    uint64_t until_ns;              /* a client's: that is not waited for longer */
+    const _Atomic int *has_carrier; /* written by the interrupt thread */
+    uint64_t until_ns;              /* a client's: the carrier is not waited for longer */
 };
-/* Asks a network, and announces; on a started device that nobody uses yet. -1: another host has the
- * address, as why[size] tells. 0.2 s, and before that 4 s at most until a card's link is there. */
+/* Asks the network for the address, and announces it, on a started device that is not used yet. -1:
+ * another host has the address, with a sentence in why[size]. It takes 0.2 s, and before that 4 s
+ * at most until a card's link is there. */
 int rp_arp_claim(const struct rp_claim *claim, char *why, size_t size);
 /* Interfaces of the kernel's, in the calling thread's network namespace: dpdk_interface.c. */
-struct rp_naming { /* one may have several names; this becomes the first, and its number */
+struct rp_naming { /* an interface may have several names; here its first one, and its number */
     char name[32];
     unsigned index; /* 0: there is none */
 };
 void rp_interface_name(void *naming);
 uint32_t rp_interface_mtu(const char *interface); /* 0: there is none of that name */
 int rp_interface_may_open(void); /* a raw socket */
-/* Takes an address on one for this process, and a place on the interface, until rp_lock_give() of
- * both, 0; -1: the kernel has that address, or another process, as why[size] tells. */
+/* Takes an address on an interface for this process, and a place on the interface, until
+ * rp_lock_give() of both: 0. -1: the kernel or another process has them, as why[size] says. */
 struct rp_hold {
     const char *interface;
     unsigned index;
-    int alone; /* beside nobody: AF_XDP takes all frames, a tap belongs to who made it */
+    int alone; /* with no other process: AF_XDP takes all frames, a tap belongs to its maker */
     const uint8_t *ip;
     uint32_t vlan;
 };
 int rp_interface_hold(const struct rp_hold *hold, int64_t *address, int64_t *beside, char *why,
                       size_t size);
-/* 1: this host uses that interface, as what[size] tells; 0: it does not. dpdk_use.c */
+/* 1: this host uses that interface, as what[size] says; 0: it does not. dpdk_use.c */
 int rp_interface_use(unsigned index, char *what, size_t size);
 /* What the kernel says of one, in that namespace: dpdk_links.c. */
 struct rp_link {
@@ -330,7 +333,7 @@ struct rp_link {
     uint32_t queues;
     int has_program;  /* XDP's */
     uint32_t program; /* its number; 0: there are several */
-    uint32_t listeners; /* who made it promiscuous, beside the switch of `ip link` */
+    uint32_t listeners; /* how many made it promiscuous, beside the switch of `ip link` */
 };
 typedef void rp_link_see(const struct rp_link *link, void *argument);
 /* Each, some perhaps again, or the one of that number: 0, or a negative errno. And the second:
@@ -345,42 +348,43 @@ int rp_link_has_filters(unsigned index);
  * host's own: one of these, or a negative errno. Targets of IPv6's links alone do not count. */
 enum rp_link_route { RP_LINK_ROUTE_NONE, RP_LINK_ROUTE_SOME, RP_LINK_ROUTE_DEFAULT };
 int rp_link_route(unsigned index);
-/* A name that one process of this user has at a time; others are told which one, in why[size], or
- * why there are no locks here. */
+/* Takes a name that one process of this user has at a time. A process that is refused finds in
+ * why[size] which one has it, or why there are no locks here. */
 enum rp_lock_taken { RP_LOCK_TAKEN, RP_LOCK_HELD, RP_LOCK_NOWHERE };
 enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size);
-/* The same, that several may have, and nobody who takes it for itself beside them. */
+/* The same, shared: several may have the name, but not while another one has it alone. */
 enum rp_lock_taken rp_lock_share(const char *name, int64_t *place, char *why, size_t size);
 void rp_lock_give(int64_t place); /* -1: none */
-/* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
+/* Checks a device, as far as that is possible before DPDK starts: 0, or a status and a sentence. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);
-/* Before a driver opens raw sockets: they are one device's, a group of their own. */
+/* Call it before a driver opens raw sockets: it makes the next ones a group of their own. */
 void rp_packet_begin(void);
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
-/* A forked process has not got this file, until it is forgotten, which closing it does. */
+/* A forked child closes this file, until rp_forks_forget. A close in this object calls that. */
 void rp_forks_close(int file);
 void rp_forks_forget(int file);
-/* Until the kernel lets the next AF_XDP socket have each of the queues; a second at most. 0; or
- * EBUSY, as somebody has that queue; or why it cannot be asked. */
+/* Waits until the kernel gives each of the queues to the next AF_XDP socket; a second at most. 0;
+ * or EBUSY: another process has *queue; or an errno: it cannot be asked. */
 int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue);
-/* Whether nobody else uses XDP there, before the driver runs: 0, or -1 and a sentence. */
+/* Checks, before the driver runs, that XDP is not used there already: 0, or -1 and a sentence. */
 int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size);
-/* Where another program than this one is there now, the calling thread is in a network namespace
- * without it until the second, which is given what the first returned: also that there was nothing
- * to hide, or that this process may not (RestrictNamespaces= of systemd). */
+/* If another program than this one is there now, rp_xdp_hide moves the calling thread to a network
+ * namespace without it, until rp_xdp_unhide, which gets what rp_xdp_hide returned. That may also be
+ * RP_XDP_OURS: there was nothing to hide; or RP_XDP_REFUSED: this process may not
+ * (RestrictNamespaces= of systemd). */
 enum { RP_XDP_OURS = -1, RP_XDP_REFUSED = -2 };
 int rp_xdp_hide(unsigned interface, uint32_t program);
 void rp_xdp_unhide(int here);
 /* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
- * none); they are kept from this process's children. -1: too few files or too little memory to tell
- * which they are, and nothing was opened, or it is to be closed. The second one closes those that
- * are not closed yet. */
+ * none). The sockets are kept from this process's children. -1: too few files or too little memory
+ * to find out which they are; then nothing was opened, or the caller has to close it.
+ * rp_sockets_close closes those that are not closed yet. */
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
                      void (*run)(void *argument), void *argument);
 void rp_sockets_close(struct rp_sockets *sockets);
-/* Before that, where their driver does not end: a ring that is mapped holds its socket. */
+/* Call it before that where their driver is not ended: a mapped ring keeps its socket open. */
 void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */

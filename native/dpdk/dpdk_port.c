@@ -2,9 +2,9 @@
  *
  * A peer is {IP, UDP port, MAC, lane}, as the frame that brought its datagram had them, and answers
  * go back there; a session is bound to all four by the engine's cookie. A client has one peer, its
- * server: it is told by IP and port, since a virtual router or a bond answers from other MACs than
- * ARP tells; sent to is what ARP told alone (dpdk_arp.c). Where a datagram came to the wrong queue
- * of a card, the peer is also at which port it was sent to.
+ * server. It knows the server by IP and port, since a virtual router or a bond answers from other
+ * MACs than ARP names; it sends only to the MAC that ARP named (dpdk_arp.c). Where a datagram came
+ * to the wrong queue of a card, the peer also has the port it was sent to.
  *
  * Received bytes stay in their mbuf, moved by some bytes where headers left them unaligned. Sent
  * ones are written in an mbuf, behind room for headers; leased mbufs that were not sent are kept
@@ -95,14 +95,15 @@ static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count,
     const struct rp_lane *to = &port->wire.lanes[lane];
     uint32_t sent = 0, last = !port->wire.down;
     struct rp_share *share = begin_to_send(port);
-    int rung = port->wire.bell && rp_bell_is_wanted(port->wire.bell); /* its driver does, then */
+    /* where its server sleeps already, DPDK's driver wakes it */
+    int is_woken = port->wire.bell && rp_bell_is_wanted(port->wire.bell);
     while (sent < count && last) { /* a device may take its own burst's worth at a time */
         last = port->wire.served
             ? rp_memif_transmit(port->wire.served, lane, mbufs + sent, count - sent)
             : rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
         sent += last;
     }
-    if (port->wire.bell && !rung) {
+    if (port->wire.bell && !is_woken) {
         rp_bell_ring(port->wire.bell);
     }
     end_of_sending(port, share);
@@ -186,8 +187,8 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
     return 1;
 }
 
-/* What the device says of this frame's checksums. NONE of DPDK's: wrong there, and right for all
- * that, as between virtual machines. */
+/* The device's verdict on this frame's checksums. DPDK's NONE: the sum is not right there, but the
+ * data are known to be, as between virtual machines. */
 static uint32_t sums_of(const struct rte_mbuf *mbuf) {
     uint64_t ip = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
     uint64_t udp = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
@@ -197,7 +198,7 @@ static uint32_t sums_of(const struct rte_mbuf *mbuf) {
                    : udp == RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN ? 0u : RP_FRAME_UDP_GOOD);
 }
 
-/* What is no datagram for this port: answered, noted or dropped. */
+/* Frames that are no datagram for this port: answered, noted or dropped. */
 static void take_other(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
                        enum rp_frame_kind kind, const struct rp_frame_view *view) {
     uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
@@ -254,8 +255,8 @@ static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
     return 0;
 }
 
-/* What was sent comes back from an AF_XDP device in its next send alone. Without one, a pool that
- * ran dry would stay so: nothing could be received that is to be answered. */
+/* An AF_XDP device returns sent mbufs only in its next send. Without a send, an empty pool would
+ * stay empty: no frame could be received, and so none answered. */
 static void reap(struct port *port) {
     struct rp_share *share = begin_to_send(port);
     for (uint32_t lane = 0; lane < port->wire.lane_count; lane++) {
@@ -265,10 +266,10 @@ static void reap(struct port *port) {
     end_of_sending(port, share);
 }
 
-/* Nothing came for a while, perhaps for want of mbufs: those kept for answers are worth less than
- * what waits. Returns for how many frames to look now. The AF_XDP driver wants a free mbuf for each
- * frame it hands out, and where fewer are free than it would hand out it hands out none, however
- * often it is asked: so it is asked for one. */
+/* Nothing came for a while, perhaps for want of mbufs: then the mbufs kept for answers are better
+ * used for frames that wait. Returns for how many frames to look now. The AF_XDP driver needs a
+ * free mbuf for each frame that it hands out. Where fewer are free than it would hand out it hands
+ * out none, however often it is asked: so it is asked for one. */
 static uint32_t relieve(struct port *port, uint32_t count) {
     port->idle = 0;
     atomic_store_explicit(&port->sleep.is_stale, 0, memory_order_relaxed);
@@ -289,7 +290,7 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     if (port->wire.used) {
         lanes = atomic_load_explicit(port->wire.used, memory_order_acquire);
     }
-    rp_eal_greet();
+    rp_eal_register_thread();
     if (port->idle >= RELIEVE_EVERY
         || (port->wire.card
             && atomic_load_explicit(&port->sleep.is_stale, memory_order_relaxed))) {
@@ -331,7 +332,7 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
     struct port *port = own(opaque);
     uint16_t headroom = port->wire.is_shifted ? RTE_PKTMBUF_HEADROOM : HEADROOM;
     assert(port->leased_count == 0);
-    rp_eal_greet();
+    rp_eal_register_thread();
     count = rp_min(count, RP_BURST);
     if (port->kept_count < count) {
         uint32_t more = count - port->kept_count;
@@ -339,7 +340,7 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
             port->kept_count = count;
         } else {
             port->lacked++;
-            if (port->wire.reaps) { /* who cannot answer does not look, and is not relieved */
+            if (port->wire.reaps) { /* a port that cannot answer is not relieved */
                 reap(port);
             }
         }
@@ -441,7 +442,7 @@ static int dpdk_rebind(struct rp_port *opaque, uint16_t local) {
     return 0;
 }
 
-static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts) {
+static uint32_t dpdk_facts(struct rp_port *opaque, struct rp_fact *facts) {
     struct port *port = own(opaque);
     uint32_t count = 0;
     for (int kind = 0; kind < RP_FRAME_KINDS; kind++) {
@@ -462,7 +463,7 @@ static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts) {
                 "frames another link of this process brought, while this one did not look",
                 port->wire.seat.overflowed);
     rp_burst_begin(&port->bursts);
-    rp_wire_tell(&port->wire, facts, &count);
+    rp_wire_facts(&port->wire, facts, &count);
     rp_burst_end(&port->bursts);
     return count;
 }
@@ -503,7 +504,7 @@ const struct rp_transport rp_dpdk_transport = {
     .close = dpdk_close,
     .wake = dpdk_wake,
     .rebind = dpdk_rebind,
-    .facts = dpdk_tell,
+    .facts = dpdk_facts,
     .lost = dpdk_lost,
     .remark = dpdk_remark,
 };

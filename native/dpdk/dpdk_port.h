@@ -12,7 +12,7 @@ struct port {
     struct rp_frame_host host;
     struct rp_frame_host server; /* a client's; its MAC once resolved */
     struct rp_peer server_peer;
-    uint8_t hop[RP_FRAME_IP]; /* a client's: who is asked for a MAC: its server, or its gateway */
+    uint8_t hop[RP_FRAME_IP]; /* a client's: its server, or its gateway: asked for a MAC */
     struct rp_wire wire;
     struct rp_bursts bursts;
     struct rp_sleep sleep;
@@ -26,7 +26,7 @@ struct port {
     uint64_t defend_ns;   /* not before: another announcement against another host's */
     _Atomic int is_taken; /* another host has said so */
     char taken[120];
-    uint32_t named; /* ports told to senders whose datagrams came to the wrong queue */
+    uint32_t named; /* ports named to senders whose datagrams came to the wrong queue */
     uint32_t next_lane; /* where the next look begins, so that none starves */
     uint32_t idle; /* looks in vain on a card, since the last relief */
     uint32_t leased_count;
@@ -34,7 +34,7 @@ struct port {
     struct rte_mbuf *leased[RP_BURST];
     struct rte_mbuf *kept[RP_BURST];
     uint64_t drops[RP_FRAME_KINDS];
-    uint64_t no_way; /* of dropped_out: to nobody a frame could reach */
+    uint64_t no_way; /* of dropped_out: to peers that no frame can reach */
     uint64_t lacked; /* leases that ended for want of an mbuf */
 };
 
@@ -50,13 +50,13 @@ uint16_t rp_dpdk_some_port(void);
 /* Sends one frame of `size` bytes that lies in `mbuf`. */
 void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane);
 
-/* dpdk_arp.c: a port on the network. Opened; its address announced where that is due;
- * and what follows where another host says it has it. */
+/* dpdk_arp.c: a port on the network. _opened: it was opened. _announce: announces its address,
+ * where that is due. _defend: another host claims the address. */
 void rp_arp_opened(struct port *port);
 void rp_arp_announce(struct port *port);
 void rp_arp_defend(struct port *port, const uint8_t *mac);
-/* A client's: asks where its server is, for a second at most and no longer than until_ns; what was
- * sent had no answer yet; an answer, 0 where it was asked for. */
+/* A client's. _resolve: asks where its server is, for a second at most and no longer than until_ns.
+ * _miss: a send had no answer yet. _learn: an answer has come; 0 where it was asked for. */
 void rp_arp_resolve(struct port *port, uint64_t until_ns);
 void rp_arp_miss(struct port *port);
 void rp_arp_doubt(struct port *port); /* the next send asks */

@@ -1,6 +1,7 @@
-/* How a card with several queues is made to spread what comes: by rules on the destination port
- * where it takes them, which is exact; else by its hash, whose key and table are read back, so that
- * a client can be told a port that lands right; else nobody knows how. */
+/* How a card with several queues spreads the frames that come. Where it takes rules on the
+ * destination port these are used, which is exact. Else its hash is used, whose key and table are
+ * read back, so that an answer can name a port that lands on the right queue. Else the way is not
+ * known. */
 #include <arpa/inet.h>
 #include <rte_flow.h>
 #include <string.h>

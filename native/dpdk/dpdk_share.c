@@ -1,22 +1,23 @@
 /* Links of one process on one device: they share its queue.
  *
  * While a link is alone it bursts as if nothing here were: one load and a branch. From the second
- * link on, a burst goes through here. Receiving: whoever finds nobody else looking empties its own
- * ring, bursts, keeps what is its own, and puts each other frame on the ring of the link whose UDP
- * port it names; who finds somebody looking takes what its own ring has. So nobody waits, and no
- * link depends on another one being awake. Sending: a lock around the burst.
+ * link on, a burst goes through here. Receiving: a link that finds no other one receiving empties
+ * its own ring, bursts, keeps its own frames, and puts each other frame on the ring of the link
+ * whose UDP port it names. A link that finds another one receiving takes what its own ring has. So
+ * no link waits, and none depends on another one being awake. Sending: a lock around the burst.
  *
- * Frames are told apart by their port alone, and looked at whole by the link they are for. What is
- * the host's (ARP questions, echoes, all that names no link) stays with whoever brought it, so it
- * is answered and counted once; an answer of ARP is copied to each link that asked.
+ * Frames are sorted by their port alone; the link they are for checks all of them. Frames for the
+ * host (ARP questions, echoes, all that name no link) stay with the link that received them, so
+ * each is answered and counted once. An answer of ARP is copied to each link that asked.
  *
- * A ring has a bound: RP_DPDK_RING frames, or its link's part of the mbufs that may lie in rings.
- * What finds it full is dropped and counted for that link, so one that never looks costs the others
- * neither time nor the mbufs to go on. No hash of the device's is counted on, nor a second queue:
- * raw sockets and AF_XDP spread by rules of the kernel's, and a link may come at any time.
+ * A ring has a bound: RP_DPDK_RING frames, or its link's part of the mbufs that may lie in rings. A
+ * frame that finds it full is dropped and counted for that link: so a link that never receives
+ * costs the others no time, and leaves them the mbufs they need. The device's hash and second
+ * queues are not used: raw sockets and AF_XDP spread by rules of the kernel's, and a link may come
+ * at any time.
  *
- * is_shared is raised by who joins, who then waits for bursts that began before (dpdk_quiet.c); it
- * is lowered by the link that is left, once its ring is empty.
+ * The second link to join raises is_shared, then waits for bursts that began before (dpdk_quiet.c).
+ * The last link left lowers it, once its ring is empty.
  */
 #include <rte_ethdev.h>
 #include <rte_ring.h>
@@ -42,8 +43,8 @@ void rp_share_close(struct rp_share *share) {
     pthread_mutex_destroy(&share->sending);
 }
 
-/* Frames each ring may hold. A quarter of all mbufs may lie in rings whatever else they are for;
- * more, where what the driver, bursts and caches hold leaves more. */
+/* Sets how many frames each ring may hold. At least a quarter of all mbufs may lie in rings; more,
+ * where the driver, bursts and caches leave more. */
 static void divide(struct rp_share *share) {
     uint32_t count = share->count ? share->count : 1;
     uint32_t taken = share->drivers + count * (LENT + CACHED), rest = share->mbufs / 4;
@@ -77,7 +78,7 @@ void rp_share_leave(struct rp_share *share, struct rp_seat *seat) {
     void *mbuf;
     pthread_mutex_lock(&share->receiving);
     for (uint32_t i = 0; i < share->count; i++) {
-        if (share->seats[i] == seat) { /* the rest keep their order: the first one tells */
+        if (share->seats[i] == seat) { /* the rest keep their order: the first one reports */
             share->count--;
             for (; i < share->count; i++) {
                 share->seats[i] = share->seats[i + 1];
@@ -106,7 +107,7 @@ int rp_share_name(struct rp_share *share, struct rp_seat *seat, uint16_t port) {
     return taken ? -1 : 0;
 }
 
-int rp_share_tells(struct rp_share *share, const struct rp_seat *seat) {
+int rp_share_reports(struct rp_share *share, const struct rp_seat *seat) {
     pthread_mutex_lock(&share->receiving);
     int first = share->count && share->seats[0] == seat;
     pthread_mutex_unlock(&share->receiving);
@@ -120,7 +121,7 @@ static void put(const struct rp_share *share, struct rp_seat *seat, struct rte_m
         atomic_fetch_add_explicit(&seat->overflowed, 1, memory_order_relaxed);
         rte_pktmbuf_free(mbuf);
     }
-    atomic_thread_fence(memory_order_seq_cst); /* who falls asleep says so, and looks once more */
+    atomic_thread_fence(memory_order_seq_cst); /* a link says it sleeps, then looks */
     if (atomic_load_explicit(&seat->is_asleep, memory_order_relaxed)) {
         (void)eventfd_write(atomic_load(&seat->wake), 1);
     }
@@ -163,7 +164,7 @@ uint32_t rp_share_receive(struct rp_share *share, struct rp_seat *own, const str
     if (!looks) {
         return got;
     }
-    if (share->count == 1 && got < count) { /* its ring is empty, and nobody is left to fill it */
+    if (share->count == 1 && got < count) { /* its ring is empty, no link can fill it */
         atomic_store(&share->is_shared, 0);
     }
     uint32_t came = got == count ? 0

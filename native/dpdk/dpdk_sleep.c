@@ -1,17 +1,18 @@
 /* How a port sleeps until something can be received.
  *
- * Where a device can say so, by a file: raw sockets and AF_XDP have one for each queue; peers of
- * memif write to one where their ring's flag asks for it (dpdk_memif_serve.c, dpdk_memif_bell.c).
- * The port sleeps on an epoll of that file and of its own `wake`. Whatever else could be told is
- * asked for before it sleeps, and looked for once more behind that, so that nothing falls between.
- * Other devices wake nobody: there it takes naps.
+ * Some devices have a file that becomes readable: raw sockets and AF_XDP have one for each queue,
+ * and peers of memif write to one where their ring's flag asks for it (dpdk_memif_serve.c,
+ * dpdk_memif_bell.c). The port sleeps on an epoll of that file and of its own `wake`. Before it
+ * sleeps it asks its peers for calls, and then looks for frames once more, so that no frame is
+ * missed in between. Other devices have no such file: there the port takes naps.
  *
- * Every sleep has a bound, as a call can be lost: PAUSES below. The first one behind something
- * received is the shortest, each one in vain is twice as long. So a lost call costs who is busy
- * little, and who is idle sleeps long. A file that says there is something where nothing comes (no
- * mbuf is free, or its socket failed) is answered by a nap: no file keeps a core busy.
+ * Every sleep has a bound, as a call can be lost: PAUSES below. The first sleep behind something
+ * received is the shortest; each sleep in vain is twice as long as the one before. So a lost call
+ * costs a busy port little, and an idle port sleeps long. A file may be readable where nothing
+ * comes (no mbuf is free, or its socket failed): then the port takes a nap, so no file keeps a core
+ * busy.
  *
- * One thread sleeps. Another one may run bursts meanwhile: what is shared with it is atomic.
+ * One thread sleeps. Another one may run bursts meanwhile: state that both use is atomic.
  */
 #include <errno.h>
 #include <rte_ring.h>
@@ -36,7 +37,7 @@ static int add(int files, int file, uint32_t events, uint64_t what) {
     return epoll_ctl(files, EPOLL_CTL_ADD, file, &event);
 }
 
-/* Its events are told once, and nobody reads it: so it is set until then, and not after. */
+/* An epoll reports its events once, and it is never read: so it is set until then, not after. */
 int rp_sleep_files(int *files, int *wake) {
     *files = epoll_create1(EPOLL_CLOEXEC);
     *wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -118,8 +119,8 @@ static void nap(uint64_t ns) {
     }
 }
 
-/* Whether others are to wake this port from now on. 1: something has come meanwhile; -1: there is
- * nobody who could. What is looked at is another process's, and unmapped when that goes. */
+/* Says whether peers are to wake this port from now on. 1: frames have come meanwhile; -1: no peer
+ * can wake it. The memory looked at is another process's, and unmapped when that process ends. */
 static int ask(struct rp_sleep *sleep, struct rp_wire *wire, int on) {
     int some = 0;
     rp_burst_begin(&sleep->looks);
@@ -150,14 +151,14 @@ static int sleep_for(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t ns) 
     int count = wait_for_files(sleep->files, events, ns), ready = 0;
     for (int i = 0; i < count; i++) {
         ready |= events[i].data.u64 != WAKE;
-        if (events[i].events & EPOLLERR && sleep->socket >= 0) { /* told once: its link went down */
+        if (events[i].events & EPOLLERR && sleep->socket >= 0) { /* its link went down: read once */
             int error;
             socklen_t size = sizeof error;
             (void)getsockopt(sleep->socket, SOL_SOCKET, SO_ERROR, &error, &size);
         }
     }
     if (ready && wire->bell) {
-        rp_bell_hush(wire->bell);
+        rp_bell_clear(wire->bell);
     }
     if (count == 0) {
         atomic_store_explicit(&sleep->is_stale, 1, memory_order_relaxed);

@@ -1,18 +1,18 @@
 /* The sockets that drivers of raw sockets and AF_XDP open, which outlive their devices otherwise.
  *
- * A forked process would go on having them, through its files and through their rings, which are
- * mapped. An AF_XDP queue is taken as long as somebody has its socket. Raw sockets of one process
- * and interface are one group among which the kernel spreads flows: a child's would be given half
- * of those its parent opens anew, and never look. So rings are not inherited, and a child closes
- * the files. And the driver of AF_XDP leaves its own open at the end of its device (DPDK 22.11.11),
- * and with them files of the program and a map that libxdp loaded for it.
+ * A forked process would keep them, through its files and through their mapped rings. An AF_XDP
+ * queue is taken for as long as a process has its socket. Raw sockets of one process and interface
+ * are one group among which the kernel spreads flows: a child's sockets would get half of the flows
+ * of the sockets that its parent opens later, and never read them. So rings are not inherited, and
+ * a child closes the files. Also, the driver of AF_XDP leaves its sockets open at the end of its
+ * device (DPDK 22.11.11), and with them files of the program and a map that libxdp loaded for it.
  *
- * The process has sockets of its own, and other threads open some at this very moment. A driver's
- * is one that was not there before its device was opened, whose rings are mapped at the end of
- * that; a raw one also has the driver's form of rings, on the device's interface. The kernel does
- * not tell which thread opened a socket: one that another thread opens meanwhile with all of these
- * cannot be told from a driver's. Programs and maps have numbers in the kernel: of those that the
- * driver brought, all files go at its end, also such as were opened only then.
+ * The process has other sockets, and other threads may open some at the same moment. A socket is
+ * taken for the driver's if it was not there before the device was opened, and if its rings are
+ * mapped once that has ended; a raw one also has rings of the driver's form, on the device's
+ * interface. The kernel does not show which thread opened a socket: if another thread opens such a
+ * socket meanwhile, it is taken for the driver's. Programs and maps have numbers in the kernel: of
+ * those that the driver brought, all files are closed at its end, also files opened only then.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -48,13 +48,13 @@ static uint64_t bpf_of(int file) {
         return 0;
     }
     snprintf(path, sizeof path, "/proc/self/fdinfo/%d", file);
-    FILE *told = fopen(path, "re");
-    while (told && !kind && fgets(line, sizeof line, told)) {
+    FILE *about = fopen(path, "re");
+    while (about && !kind && fgets(line, sizeof line, about)) {
         kind = sscanf(line, "prog_id: %u", &number) == 1 ? RP_BPF_PROGRAM
             : sscanf(line, "map_id: %u", &number) == 1 ? RP_BPF_MAP : 0;
     }
-    if (told) {
-        fclose(told);
+    if (about) {
+        fclose(about);
     }
     return kind ? (uint64_t)kind << 32 | number : 0;
 }
@@ -210,7 +210,7 @@ static void close_bpf(const struct rp_sockets *sockets) {
 
 /* It, if its number has not become another's. */
 static void close_socket(const struct rp_socket *socket) {
-    rp_forks_forget(socket->file); /* who has that number by now says so anew */
+    rp_forks_forget(socket->file); /* a file that has that number by now registers itself again */
     if (domain_of(socket->file) == socket->domain && number_of(socket->file) == socket->number) {
         rp_quiet_close(socket->file);
     }

@@ -2,12 +2,12 @@
  * (replay_server/observe/interfaces.py). It is up, and it or a virtual function of it has an
  * address or a route, over any next hop and in any table, or something stands on it: a bridge, a
  * bond, a VLAN, a vxlan, a PPPoE session, filters of tc; or another process has a raw socket
- * there, or somebody made it promiscuous. Asked in the calling thread's network namespace.
+ * there, or something made it promiscuous. Asked in the calling thread's network namespace.
  *
- * What stands on it in another network namespace, a container's macvlan, is not seen itself. It is
- * told from the interface being promiscuous, which it makes one that cannot filter by MAC address,
- * as a veth cannot. Not seen at all: a container's macvlan on a card that can, or its ipvlan or
- * VLAN.
+ * A device on it in another network namespace, such as a container's macvlan, is not seen itself.
+ * But a macvlan makes an interface promiscuous that cannot filter by MAC address, such as a veth:
+ * that is seen. Not seen at all: a container's macvlan on a card that can filter, or a container's
+ * ipvlan or VLAN.
  */
 #include <dirent.h>
 #include <glob.h>
@@ -70,8 +70,8 @@ static int is_own_socket(unsigned long inode) {
     return is_own;
 }
 
-/* The interface's number is the fifth word, the socket's the ninth. A raw socket of this process is
- * its own affair: not counted. */
+/* The interface's number is the fifth word, the socket's the ninth. Raw sockets of this process are
+ * not counted. */
 static int is_raw_socket(const char *line, const struct use *use) {
     unsigned index;
     unsigned long inode;
@@ -98,7 +98,7 @@ static void find_line(struct use *use, const char *path, const char *what,
     }
 }
 
-/* 0, or -1: the kernel does not tell. Procfs shows the first next hop of each route alone, and of
+/* 0, or -1: the kernel gives no answer. Procfs shows only the first next hop of each route, and of
  * IPv4 one table. */
 static int find_route(struct use *use) {
     int route = rp_link_route(use->index);

@@ -1,6 +1,6 @@
-/* Devices on interfaces of the kernel's: raw sockets, AF_XDP, a tap. What an interface must be for
- * one, asked before its driver runs; and a look at it from time to time, since an interface that is
- * deleted, or whose XDP program is removed, tells nobody.
+/* Devices on interfaces of the kernel's: raw sockets, AF_XDP, a tap. The interface is checked
+ * before its driver runs. Later it is looked at from time to time, since no event reports that an
+ * interface is deleted, or that its XDP program is removed.
  */
 #include <errno.h>
 #include <rte_alarm.h>
@@ -25,7 +25,7 @@ uint32_t rp_vdev_frame(uint32_t mtu) {
     return bytes;
 }
 
-/* What an interface must be for a device on it, asked before its driver would. */
+/* What an interface must be for a device on it, checked before its driver runs. */
 static int check_interface(struct rp_opening *opening) {
     uint32_t mtu = rp_interface_mtu(opening->card->what);
     if (!mtu) {
@@ -44,7 +44,8 @@ static int check_tap(struct rp_opening *opening) {
                        "its own: say a name that nothing has", opening->card->what);
 }
 
-/* Nobody on this host has the address, nor the interface in a way that shuts this device out. */
+/* Checks that no other process or kernel on this host has the address, or the interface in a way
+ * that shuts this device out. */
 static int hold(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     const struct rp_hold wanted = {.interface = card->what, .index = card->interface,
@@ -114,7 +115,7 @@ int rp_vdev_probe(struct rp_opening *opening) {
 
 /* ---- while it is open ---- */
 
-/* In DPDK's interrupt thread. What the kernel does not tell changes nothing. */
+/* In DPDK's interrupt thread. Where the kernel gives no answer nothing changes. */
 static void look(void *argument) {
     struct rp_card *card = argument;
     struct rp_link link;

@@ -96,9 +96,10 @@ static void free_memory(struct rte_mempool_memhdr *memory, void *zone) {
     (void)rte_memzone_free(zone);
 }
 
-/* AF_XDP's memory is told to the kernel as so many objects of such a size, one behind the other.
- * Without hugepages DPDK would put none across a page, two fifths of it behind what was told: the
- * kernel drops frames there, in silence (DPDK 22.11). So an object is a page, and begins one. */
+/* AF_XDP's memory is described to the kernel as so many objects of such a size, back to back.
+ * Without hugepages DPDK puts no object across a page border, so two fifths of the memory would lie
+ * behind the described range, and the kernel silently drops frames there (DPDK 22.11). So each
+ * object is one page and starts at one. */
 struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket) {
     enum { PAGE = 4096, HEADER = RTE_CACHE_LINE_SIZE, FLAGS = RTE_MEMPOOL_F_NO_SPREAD
                | RTE_MEMPOOL_F_NO_IOVA_CONTIG };
@@ -137,8 +138,8 @@ static void shift_mbuf(struct rte_mempool *pool, void *argument, void *object, u
 struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room) {
     struct rte_mempool *pool = rp_pool_open(mbufs, room + SPARE, SOCKET_ID_ANY);
     if (pool) {
-        struct rte_pktmbuf_pool_private *told = rte_mempool_get_priv(pool);
-        told->mbuf_data_room_size = (uint16_t)(told->mbuf_data_room_size - SPARE);
+        struct rte_pktmbuf_pool_private *about = rte_mempool_get_priv(pool);
+        about->mbuf_data_room_size = (uint16_t)(about->mbuf_data_room_size - SPARE);
         rte_mempool_obj_iter(pool, shift_mbuf, NULL);
     }
     return pool;
@@ -148,7 +149,7 @@ void rp_pool_close(struct rte_mempool *pool, uint32_t kept) {
     uint32_t used = pool ? rte_mempool_in_use_count(pool) : 0;
     uint32_t lost = used > kept ? used - kept : 0;
     leaked += lost;
-    if (!lost) { /* else somebody may still write there */
+    if (!lost) { /* else the device may still write there */
         rte_mempool_free(pool);
     }
 }
@@ -245,12 +246,12 @@ void rp_wire_close(struct rp_wire *wire) {
     pthread_mutex_unlock(&open_lock);
 }
 
-/* A card of several shards, or links, is told of by the first one alone: sums over them are right
- * then. */
-void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count) {
+/* Where several shards or links share a card, only the first one reports the card's counts: then a
+ * sum over them is right. */
+void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count) {
     struct rte_eth_stats all = {0}, one;
     int first = (wire->lane_count == 0 || wire->lanes[0].queue == 0)
-        && (!wire->share || rp_share_tells(wire->share, &wire->seat));
+        && (!wire->share || rp_share_reports(wire->share, &wire->seat));
     uint32_t lanes = first && !wire->served ? wire->lane_count : 0;
     for (uint32_t i = 0; i < lanes; i++) { /* a device's lanes are neighbours */
         if (wire->lanes[i].queue == 0 && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
@@ -262,7 +263,7 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
     rp_fact_add(facts, count, RP_FACT_IN, "device_missed",
                 "frames that came while the device's ring was full", all.imissed);
     if (wire->served) {
-        rp_memif_tell(wire->served, facts, count);
+        rp_memif_facts(wire->served, facts, count);
     } else {
         rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames the device found damaged",
                     all.ierrors);

@@ -1,5 +1,6 @@
-/* What eal= may say, and how much memory= may ask for: both are looked at before DPDK starts, which
- * would end the process (--help), wait for another one (--proc-type), or load code (-d).
+/* The arguments that eal= may have, and how much memory= may ask for. Both are checked before DPDK
+ * starts: some of DPDK's arguments end the process (--help), wait for another process
+ * (--proc-type), or load code (-d).
  */
 #include <ctype.h>
 #include <glob.h>

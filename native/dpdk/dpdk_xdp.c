@@ -1,15 +1,15 @@
 /* What AF_XDP devices need beside their driver, DPDK 22.11's.
  *
- * The driver removes whatever XDP program is on its interface when its device ends, or does not
- * start: another process's, or a firewall's. So it does not run where it would not get the
- * interface for itself: where a program is there that is none of AF_XDP's own, or where somebody
- * has one of the queues. What a killed process left, its program, is taken over. And where somebody
- * has put another program in the place of ours since, the driver ends in a namespace that has none.
- * Where none is to be had it does not end: its rings and sockets are taken from under it.
+ * When its device ends, or does not start, the driver removes whatever XDP program is on the
+ * interface: also another process's, or a firewall's. So it does not run where it would not get the
+ * interface for itself: where there is a program that is not AF_XDP's own, or where another process
+ * has one of the queues. The program that a killed process left is taken over. If another program
+ * has taken the place of ours since, the driver is ended in a network namespace that has none. If
+ * no such namespace can be had the driver is not ended: its rings and sockets are taken from it.
  *
- * The kernel lets go of a closed socket's queue some time later, in a worker of its own. The next
- * socket on that queue is refused till then, and the driver goes on using freed memory where it
- * meets that refusal.
+ * The kernel frees a closed socket's queue some time later, in a worker of its own. Until then the
+ * next socket on that queue is refused, and a driver that meets that refusal goes on using freed
+ * memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +36,9 @@ static int set(int file, int option, const void *value, socklen_t size) {
     return setsockopt(file, SOL_XDP, option, value, size);
 }
 
-/* Asks for the queue in a way that a driver which copies always refuses, after it looked whether
- * the queue is taken. 0: it is free; or EBUSY; or why it cannot be asked for. */
+/* Asks for the queue in a way that the kernel always refuses for a driver that copies, but only
+ * after it has looked whether the queue is taken. 0: it is free; or EBUSY; or why it cannot be
+ * asked for. */
 static int ask_for(unsigned interface, uint32_t queue, void *memory) {
     struct xdp_umem_reg umem = {.addr = (uintptr_t)memory, .len = 2 * CHUNK, .chunk_size = CHUNK};
     struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_ZEROCOPY,
@@ -84,7 +85,7 @@ static long bpf(int command, union bpf_attr *attributes) {
     return syscall(SYS_bpf, command, attributes, sizeof *attributes);
 }
 
-/* What a program is called, ""; -1: the kernel does not tell this user. */
+/* A program's name, perhaps ""; -1: the kernel does not show it to this user. */
 static int name_program(uint32_t program, char *name, size_t size) {
     struct bpf_prog_info info;
     union bpf_attr which, about;

@@ -135,7 +135,7 @@ static inline uint64_t pseudo_header(const uint8_t *frame, uint32_t size) {
 
 #define RARELY static __attribute__((noinline)) /* so a datagram saves no registers for it */
 
-/* MACs of one maker begin alike: the end tells them apart. */
+/* MACs of one maker begin alike: they differ at the end. */
 static inline int is_other(const uint8_t *mac, const struct rp_frame_host *host) {
     return memcmp(mac + 2, host->mac + 2, RP_FRAME_MAC - 2) != 0
            || memcmp(mac, host->mac, 2) != 0;
@@ -156,7 +156,7 @@ static void view_sender(struct rp_frame_view *view, const uint8_t *mac, const ui
 }
 
 /* The Ethernet source is not compared with ARP's sender: bonds and virtual routers (VRRP) differ
- * there, and who lies in one could lie in both. */
+ * there, and a host that forges one could forge both. */
 RARELY enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
                                    const struct rp_frame_host *host, struct rp_frame_view *view) {
     static const uint8_t nobody[RP_FRAME_IP];
@@ -188,7 +188,7 @@ RARELY enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
         return RP_FRAME_ARP_ASKED;
     }
     return announced || memcmp(frame + ETHER_TO, host->mac, RP_FRAME_MAC) == 0
-        ? RP_FRAME_ARP_ANSWER : RP_FRAME_DROP_arp; /* an answer nobody can have asked for */
+        ? RP_FRAME_ARP_ANSWER : RP_FRAME_DROP_arp; /* an answer to no possible question */
 }
 
 /* `size` is that of the IP packet from here on, its own header behind it left out. */
@@ -352,7 +352,7 @@ void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host
     write_ethernet(frame, to->mac, from, TYPE_IP);
     write16(frame + IP, VERSION_AND_SIZE);
     write16(frame + IP_TOTAL, total);
-    write16(frame + IP_IDENTIFICATION, 0); /* it may be 0 where nobody fragments (RFC 6864) */
+    write16(frame + IP_IDENTIFICATION, 0); /* it may be 0 without fragments (RFC 6864) */
     write16(frame + IP_FRAGMENT, DO_NOT_FRAGMENT);
     write16(frame + IP_TTL, HOPS << 8 | PROTOCOL_UDP);
     write16(frame + IP_CHECKSUM,

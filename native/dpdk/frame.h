@@ -46,8 +46,8 @@ enum rp_frame_sizes {
 #define RP_FRAME_DROP_ENUM(name, sentence) RP_FRAME_DROP_##name,
 enum rp_frame_kind {
     RP_FRAME_DATAGRAM,
-    RP_FRAME_ARP_ASKED,  /* who has this host's address: rp_frame_answer_arp; view: who asks, at
-                            0.0.0.0 where it would have the address itself (RFC 5227) */
+    RP_FRAME_ARP_ASKED,  /* for this host's address: rp_frame_answer_arp; view: the asking host, at
+                            0.0.0.0 where it wants the address itself (RFC 5227) */
     RP_FRAME_ARP_ANSWER, /* view: whose address is where; to this host, or announced to all */
     RP_FRAME_ECHO_ASKED, /* rp_frame_answer_echo */
     RP_FRAME_DROPS(RP_FRAME_DROP_ENUM)
@@ -74,7 +74,7 @@ struct rp_frame_view {
     uint32_t size;
 };
 
-/* What a card found out of a frame's checksums; RP_FRAME_SUMS_UNKNOWN: they are computed here. */
+/* A card's verdict on a frame's checksums; RP_FRAME_SUMS_UNKNOWN: they are computed here. */
 enum rp_frame_sums {
     RP_FRAME_SUMS_UNKNOWN = 0,
     RP_FRAME_IP_GOOD = 1,
@@ -93,8 +93,8 @@ enum rp_frame_kind rp_frame_read_summed(const uint8_t *frame, uint32_t size, uin
                                         const struct rp_frame_host *host,
                                         struct rp_frame_view *view);
 
-/* Whose frame it is among several listeners of one host, before anything in it was checked: that of
- * a UDP port, 1 to 65535; `vlan`: the tag its frames have, 0 for none. */
+/* For which of several listeners of one host a frame is, before anything in it was checked: a UDP
+ * port, 1 to 65535, or one of these. `vlan`: the tag its frames have, 0 for none. */
 enum rp_frame_addressees { RP_FRAME_TO_HOST = 0, RP_FRAME_TO_WHO_ASKED = 1 << 16 /* by ARP */ };
 uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan);
 
@@ -114,8 +114,8 @@ enum rp_frame_sum {
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
                     const struct rp_frame_host *to, enum rp_frame_sum sum);
 
-/* Write the question who has `ip`: asked for the host's own it announces that, asked from 0.0.0.0
- * it is a probe (RFC 5227). Returns its size; `frame` has room for RP_FRAME_SHORTEST. */
+/* Write the ARP question for `ip`. A question for the host's own address announces it; a question
+ * from 0.0.0.0 is a probe (RFC 5227). Returns its size; `frame` has room for RP_FRAME_SHORTEST. */
 uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip);
 
 /* Turn a frame that rp_frame_read called ARP_ASKED or ECHO_ASKED into its answer, in place. Return

@@ -42,7 +42,7 @@ static void begin(uint8_t *answer, enum rp_memif_type type) {
     put16(answer, (uint16_t)type);
 }
 
-void rp_memif_greet(uint8_t *answer) {
+void rp_memif_write_hello(uint8_t *answer) {
     static const char name[] = "replay-server";
     begin(answer, RP_MEMIF_HELLO); /* one ring each way: their highest indices are 0 */
     memcpy(answer + TEXT, name, sizeof name);
@@ -59,13 +59,13 @@ void rp_memif_refuse(uint8_t *answer, const char *why) {
 }
 
 void rp_memif_reason(const uint8_t *message, char *why, size_t size) {
-    const uint8_t *told = message + LEAVE_TEXT;
+    const uint8_t *text = message + LEAVE_TEXT;
     size_t end = 0;
     if (get16(message) != RP_MEMIF_DISCONNECT) {
         return;
     }
-    for (; end + 1 < size && end < LEAVE_TEXT_BYTES && told[end] >= ' ' && told[end] < 127; end++) {
-        why[end] = (char)told[end];
+    for (; end + 1 < size && end < LEAVE_TEXT_BYTES && text[end] >= ' ' && text[end] < 127; end++) {
+        why[end] = (char)text[end];
     }
     why[end] = 0;
 }
@@ -79,16 +79,16 @@ uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message)
         ? size : 0;
 }
 
-int rp_memif_ring_told(const uint8_t *message, struct rp_memif_ring_told *told) {
-    *told = (struct rp_memif_ring_told){
+int rp_memif_parse_ring(const uint8_t *message, struct rp_memif_ring_place *place) {
+    *place = (struct rp_memif_ring_place){
         .to_server = get16(message + RING_FLAGS) & TO_SERVER,
         .region = get16(message + RING_REGION), .offset = get32(message + RING_OFFSET),
         .log2 = message[RING_LOG2]};
     return get16(message) == RP_MEMIF_ADD_RING && get16(message + RING_INDEX) == 0
-        && told->log2 <= RP_MEMIF_RING_LOG2;
+        && place->log2 <= RP_MEMIF_RING_LOG2;
 }
 
-uint64_t rp_memif_region_told(const uint8_t *message) {
+uint64_t rp_memif_parse_region(const uint8_t *message) {
     return get16(message) == RP_MEMIF_ADD_REGION ? get64(message + REGION_SIZE) : 0;
 }
 
@@ -161,7 +161,7 @@ int rp_memif_hear(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *m
     if (type == RP_MEMIF_DISCONNECT) {
         return 0;
     }
-    if (peer->state == RP_MEMIF_GREETED && type == RP_MEMIF_INIT) {
+    if (peer->state == RP_MEMIF_SENT_HELLO && type == RP_MEMIF_INIT) {
         wrong = know(peer, message);
     } else if (peer->state == RP_MEMIF_KNOWN && type == RP_MEMIF_ADD_REGION) {
         wrong = add_region(peer, message, memory);

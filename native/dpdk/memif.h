@@ -7,10 +7,10 @@
  *
  * Nothing of that is trusted. A message is checked when it comes. A peer can change any word of its
  * memory at any moment, so a descriptor is read once, into a copy; the copy is checked against the
- * region's mapped size, and only the copy is used. Where the server is in a ring, it knows by
- * itself: the tail is written, never read.
+ * region's mapped size, and only the copy is used. The server keeps its own place in a ring: it
+ * writes the tail, and never reads it.
  *
- * Invariants: next - tail = 0, and head - next <= size or the peer lies.
+ * Invariants: next - tail = 0, and head - next <= size, or the peer is at fault.
  */
 #ifndef RP_MEMIF_H
 #define RP_MEMIF_H
@@ -35,7 +35,7 @@ enum rp_memif_layout { /* of a ring, in bytes */
     RP_MEMIF_COOKIE = 0x3E31F20,
     RP_MEMIF_AT_COOKIE = 0, RP_MEMIF_AT_FLAGS = 4, RP_MEMIF_AT_HEAD = 6, RP_MEMIF_AT_TAIL = 64,
     RP_MEMIF_AT_SLOTS = 128, RP_MEMIF_SLOT = 16,
-    RP_MEMIF_POLLED = 1, /* a ring's flag: who reads it looks by itself, nobody is to wake it */
+    RP_MEMIF_POLLED = 1, /* a ring's flag: its reader polls, and is not to be woken */
     RP_MEMIF_CHAINED = 1, /* a descriptor's: the frame goes on in the next slot */
 };
 
@@ -51,16 +51,16 @@ struct rp_memif_region {
 struct rp_memif_ring {
     uint8_t *memory; /* null: not there yet */
     uint32_t size;   /* slots */
-    _Atomic uint16_t next; /* the first one the server has not used; who sleeps looks at it, too */
+    _Atomic uint16_t next; /* the first one the server has not used; a sleep reads it */
     uint32_t is_chained; /* that one goes on with a frame whose first slots were used */
 };
 
 struct rp_memif_peer {
-    enum { RP_MEMIF_GREETED, RP_MEMIF_KNOWN, RP_MEMIF_READY } state;
+    enum { RP_MEMIF_SENT_HELLO, RP_MEMIF_KNOWN, RP_MEMIF_READY } state;
     uint32_t id; /* which link it asked for; from RP_MEMIF_KNOWN on */
     uint32_t region_count;
     uint64_t bytes; /* of its regions */
-    struct rp_memif_region regions[RP_MEMIF_REGIONS]; /* mapped and unmapped by who calls */
+    struct rp_memif_region regions[RP_MEMIF_REGIONS]; /* mapped and unmapped by the caller */
     struct rp_memif_ring in, out;
 };
 
@@ -72,7 +72,7 @@ struct rp_memif_slot {
 
 /* ---- messages, of RP_MEMIF_MESSAGE bytes ---- */
 
-void rp_memif_greet(uint8_t *answer);
+void rp_memif_write_hello(uint8_t *answer);
 /* Where the message is a DISCONNECT: why, in what is printable of it. Else `why` stays. */
 void rp_memif_reason(const uint8_t *message, char *why, size_t size);
 /* A DISCONNECT that says why. */
@@ -87,11 +87,11 @@ int rp_memif_hear(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *m
 
 /* What a message says of a ring: 1, or 0 where it is about none. And how many bytes the region has
  * that it brings, or 0. */
-struct rp_memif_ring_told {
+struct rp_memif_ring_place {
     uint32_t to_server, region, offset, log2;
 };
-int rp_memif_ring_told(const uint8_t *message, struct rp_memif_ring_told *told);
-uint64_t rp_memif_region_told(const uint8_t *message);
+int rp_memif_parse_ring(const uint8_t *message, struct rp_memif_ring_place *place);
+uint64_t rp_memif_parse_region(const uint8_t *message);
 
 /* ---- rings ---- */
 
@@ -99,7 +99,7 @@ static inline uint16_t rp_memif_next(const struct rp_memif_ring *ring) {
     return atomic_load_explicit(&ring->next, memory_order_relaxed);
 }
 
-/* Slots the peer has filled; -1: it lies. */
+/* Slots the peer has filled; -1: more than there are. */
 static inline int rp_memif_filled(const struct rp_memif_ring *ring) {
     const _Atomic uint16_t *head =
         (const _Atomic uint16_t *)(const void *)(ring->memory + RP_MEMIF_AT_HEAD);
@@ -137,9 +137,9 @@ static inline void rp_memif_written(const struct rp_memif_ring *ring, uint32_t a
 
 /* ---- waking ---- */
 
-/* A ring's flag says whether who reads it wants to be called, by the file told with it. It is read
- * behind a fence, after frames are in place; and set before it is looked for frames: so one of the
- * two sees the other's. */
+/* A ring's flag says whether its reader wants to be called, by the file that came with the ring.
+ * The writer reads the flag behind a fence, after its frames are in place. The reader sets the flag
+ * before it looks for frames. So one of the two sees what the other wrote. */
 static inline int rp_memif_wants_call(const uint8_t *ring) {
     const _Atomic uint16_t *flags =
         (const _Atomic uint16_t *)(const void *)(ring + RP_MEMIF_AT_FLAGS);
@@ -152,7 +152,7 @@ static inline void rp_memif_let_call(uint8_t *ring, int on) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Slots between a ring's tail and its head, by its own words: for a client, who trusts those. */
+/* Slots between a ring's tail and its head, by its own words: for a client, which trusts them. */
 static inline uint16_t rp_memif_room(const uint8_t *ring) {
     const _Atomic uint16_t *head =
         (const _Atomic uint16_t *)(const void *)(ring + RP_MEMIF_AT_HEAD);

@@ -139,9 +139,9 @@ static void frames(void) {
     struct link one, two;
     rp_share_open(&share, MBUFS, 0);
     join(&one, &share, PORT);
-    CHECK(!share.is_shared && rp_share_tells(&share, &one.seat));
+    CHECK(!share.is_shared && rp_share_reports(&share, &one.seat));
     join(&two, &share, PORT + 1);
-    CHECK(share.is_shared && !rp_share_tells(&share, &two.seat));
+    CHECK(share.is_shared && !rp_share_reports(&share, &two.seat));
     CHECK(rp_share_name(&share, &two.seat, PORT) == -1 && two.seat.port == PORT + 1);
     for (uint64_t i = 0; i < 20; i++) {
         CHECK(come(make((uint16_t)(PORT + i % 2), 1 + i / 2)));
@@ -164,7 +164,7 @@ static void frames(void) {
         CHECK(come(make(PORT + 1, 1 + i)) && look(&one, 0) == 0);
     }
     leave(&one);
-    CHECK(rp_share_tells(&share, &two.seat) && look(&two, 1) == RP_BURST && share.is_shared,
+    CHECK(rp_share_reports(&share, &two.seat) && look(&two, 1) == RP_BURST && share.is_shared,
           "a frame of it is on its ring still");
     CHECK(look(&two, 1 + RP_BURST) == 1 && !share.is_shared, "alone again");
     CHECK(come(make(PORT, 1)) && look(&two, 0) == 1 && look(&two, 0) == 0);

@@ -31,10 +31,10 @@ static int speak(struct rp_memif_peer *peer, struct fuzz_input *input) {
     (void)fuzz_take_bytes(input, message, size);
     uint8_t *memory = lend(rp_memif_maps(peer, message));
     uint32_t regions = peer->region_count;
-    struct rp_memif_ring_told told;
-    int tells_ring = rp_memif_ring_told(message, &told);
-    CHECK(!tells_ring || told.log2 <= RP_MEMIF_RING_LOG2);
-    CHECK(!tells_ring || rp_memif_region_told(message) == 0, "it is a ring and a region");
+    struct rp_memif_ring_place place;
+    int is_ring = rp_memif_parse_ring(message, &place);
+    CHECK(!is_ring || place.log2 <= RP_MEMIF_RING_LOG2);
+    CHECK(!is_ring || rp_memif_parse_region(message) == 0, "it is a ring and a region");
     int heard = rp_memif_hear(peer, message, memory, answer);
     if (memory && peer->region_count == regions) {
         free(memory);
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct rp_memif_peer peer = {0};
     uint8_t greeting[RP_MEMIF_MESSAGE];
     int stays = 1;
-    rp_memif_greet(greeting);
+    rp_memif_write_hello(greeting);
     for (uint32_t steps = 0; stays && input.size && steps < STEPS_MAX; steps++) {
         uint32_t step = (uint32_t)fuzz_take(&input, 1) % STEPS;
         if (step == MESSAGE) {

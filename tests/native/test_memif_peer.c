@@ -107,7 +107,7 @@ static void greeting(void) {
     uint8_t bytes[RP_MEMIF_MESSAGE];
     static const uint8_t rest[] = {0, 2, 0, 2, 3, 0, 0, 0, 0, 0, 10, 0};
     struct rp_memif_peer peer;
-    rp_memif_greet(bytes);
+    rp_memif_write_hello(bytes);
     CHECK(bytes[0] == RP_MEMIF_HELLO && strcmp((char *)bytes + 2, "replay-server") == 0
           && memcmp(bytes + 34, rest, sizeof rest) == 0);
     meet(&peer);
