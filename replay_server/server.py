@@ -240,7 +240,8 @@ class Server:
         """{name: value} of every counter, and of what is no counter of the engine's:
 
         sessions  open now
-        dropped   datagrams the network did not take; dropped_in: dropped below the engine
+        dropped   datagrams the network did not take; dropped_in: dropped below the engine, at
+                  least: the kernel counts a train of up to 64 that finds no room as one
         """
         raw = self._service.raw
         counters = _native.counters_of(lambda numbers: lib.rp_service_counters(raw, numbers))

@@ -42,7 +42,7 @@ static uint32_t udp_facts(struct rp_port *opaque, struct rp_fact *facts) {
     const struct rp_udp_port *port = own(opaque);
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "socket",
-                "dropped by the kernel at the socket: a full queue, or a wrong checksum",
+                "lost at the socket: datagrams; where the kernel joins them, trains of up to 64",
                 port->base.dropped_in - port->unusable);
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
                 "empty, larger than the mtu, from port 0, or a train that is not aligned",

@@ -10,6 +10,10 @@
  *
  * The receive budget is what the socket buffer, as read back, holds of full datagrams in the
  * kernel's own count (its truesize: 2304 bytes for 1400). Nothing here reads a clock.
+ *
+ * What the kernel loses at the socket, for a full queue or a wrong checksum, it counts in what it
+ * queues: datagrams, or with GRO whole trains. So `dropped_in` is a lower bound, and exact without
+ * GRO.
  */
 #ifndef RP_TRANSPORT_UDP_H
 #define RP_TRANSPORT_UDP_H

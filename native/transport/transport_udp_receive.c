@@ -22,7 +22,8 @@ static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer) {
     return port->receive.memory + (size_t)buffer * RP_UDP_STRIDE;
 }
 
-/* The segment size the kernel reports (0: a single datagram), and what it has dropped so far. */
+/* The segment size the kernel reports (0: a single datagram), and what it has dropped so far: a
+ * train that found no room is one drop there, and nobody knows how many datagrams it was. */
 static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message) {
     uint32_t dropped = port->kernel_dropped;
     uint32_t segment = rp_datagram_control(message, &dropped);
@@ -31,9 +32,13 @@ static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message) {
     return segment;
 }
 
+static uint32_t datagrams_of(const struct rp_udp_arrival *arrival) {
+    return arrival->size ? (arrival->size + arrival->segment - 1) / arrival->segment : 1;
+}
+
 /* Moves slices of odd size to multiples of 8. 0 where they do not fit. */
 static int spread(uint8_t *data, struct rp_udp_arrival *arrival) {
-    uint32_t count = (arrival->size + arrival->segment - 1) / arrival->segment;
+    uint32_t count = datagrams_of(arrival);
     uint32_t stride = (arrival->segment + 7) & ~7u;
     if ((uint64_t)count * stride > RP_UDP_BUFFER_BYTES + RP_UDP_SPREAD_BYTES) {
         return 0;
@@ -67,8 +72,8 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
     if (!arrival->size || nobody || (message->msg_hdr.msg_flags & MSG_TRUNC)
         || (arrival->segment % 8 && arrival->size > arrival->segment
             && !spread(buffer_at(port, buffer), arrival))) {
-        port->base.dropped_in++;
-        port->unusable++;
+        port->base.dropped_in += datagrams_of(arrival);
+        port->unusable += datagrams_of(arrival);
         free_buffer(receive, buffer);
         return;
     }
@@ -77,8 +82,7 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
     } else {
         rp_udp_peer_pack(&arrival->peer, from);
     }
-    receive->holds[buffer] =
-        (uint16_t)((arrival->size + arrival->segment - 1) / arrival->segment);
+    receive->holds[buffer] = (uint16_t)datagrams_of(arrival);
     receive->waiting++;
 }
 
