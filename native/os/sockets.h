@@ -70,9 +70,10 @@ static inline int rp_datagrams_send(int socket, rp_datagram *messages, uint32_t 
     return sendmmsg(socket, messages, count, MSG_DONTWAIT);
 }
 
-static inline void rp_socket_count_drops(int socket) {
+/* The kernel counts what it drops at this socket: 1 where it does so. */
+static inline int rp_socket_count_drops(int socket) {
     int on = 1;
-    (void)setsockopt(socket, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on); /* a count, no need */
+    return setsockopt(socket, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on) == 0;
 }
 
 /* Whether what comes is joined to trains from now on, or not: 1 where the kernel did so. */
@@ -166,8 +167,9 @@ static inline int rp_datagrams_send(int socket, rp_datagram *messages, uint32_t 
     return sent || !count ? (int)sent : -1;
 }
 
-static inline void rp_socket_count_drops(int socket) {
+static inline int rp_socket_count_drops(int socket) {
     (void)socket;
+    return 0;
 }
 
 static inline int rp_trains_join(int socket, int on) {

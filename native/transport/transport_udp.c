@@ -41,9 +41,11 @@ static void udp_close(struct rp_port *opaque) {
 static uint32_t udp_facts(struct rp_port *opaque, struct rp_fact *facts) {
     const struct rp_udp_port *port = own(opaque);
     uint32_t count = 0;
-    rp_fact_add(facts, &count, RP_FACT_IN, "socket",
-                "lost at the socket: datagrams; where the kernel joins them, trains of up to 64",
-                port->base.dropped_in - port->unusable);
+    if (port->counts) { /* else it is not known: a 0 would say that there was none */
+        rp_fact_add(facts, &count, RP_FACT_IN, "socket",
+                    "lost at the socket: datagrams; where the kernel joins them, trains of up to "
+                    "64", port->base.dropped_in - port->unusable);
+    }
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
                 "empty, larger than the mtu, from port 0, or a train that is not aligned",
                 port->unusable);
@@ -59,7 +61,7 @@ static void set_options(struct rp_udp_port *port) {
     rp_socket_buffer(port->socket, SO_SNDBUF, port->send_bytes);
     (void)getsockopt(port->socket, SOL_SOCKET, SO_RCVBUF, &size, &length); /* else it stays 0 */
     port->base.receive_budget = rp_udp_budget((uint32_t)size, port->base.mtu);
-    rp_socket_count_drops(port->socket);
+    port->counts = rp_socket_count_drops(port->socket);
     if (port->family == AF_INET6) {
         (void)setsockopt(port->socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     }

@@ -13,7 +13,7 @@
  *
  * What the kernel loses at the socket, for a full queue or a wrong checksum, it counts in what it
  * queues: datagrams, or with GRO whole trains. So `dropped_in` is a lower bound, and exact without
- * GRO.
+ * GRO. In the POSIX build nobody counts that: the fact is left out.
  */
 #ifndef RP_TRANSPORT_UDP_H
 #define RP_TRANSPORT_UDP_H
@@ -83,6 +83,7 @@ struct rp_udp_port {
     struct rp_peer server; /* a client's: where it is connected to; of size 0 at a server's */
     int gso;
     int gro;
+    int counts;              /* the kernel reports what it drops */
     uint32_t kernel_dropped; /* what the kernel reported last; it wraps */
     struct rp_udp_own own;
     uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
