@@ -44,11 +44,16 @@ static uint32_t udp_facts(struct rp_port *opaque, struct rp_fact *facts) {
     if (port->counts) { /* else it is not known: a 0 would say that there was none */
         rp_fact_add(facts, &count, RP_FACT_IN, "socket",
                     "lost at the socket: datagrams; where the kernel joins them, trains of up to "
-                    "64", port->base.dropped_in - port->unusable);
+                    "64", port->base.dropped_in - port->unusable - port->strangers);
     }
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
                 "empty, larger than the mtu, from port 0, or a train that is not aligned",
                 port->unusable);
+    if (port->server.size) {
+        rp_fact_add(facts, &count, RP_FACT_IN, "strangers",
+                    "from another than the server, queued before the port was connected",
+                    port->strangers);
+    }
     rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken", "datagrams the kernel did not take",
                 port->base.dropped_out);
     return count;
@@ -181,6 +186,12 @@ static int connect_client(struct rp_udp_port *port, const struct sockaddr_in6 *a
     if (connect(port->socket, (const struct sockaddr *)(const void *)address, size) < 0) {
         return system_error("cannot reach it", text, error);
     }
+    struct sockaddr_in6 reached;
+    size = sizeof reached;
+    if (getpeername(port->socket, (struct sockaddr *)(void *)&reached, &size) < 0) {
+        return system_error("cannot reach it", text, error);
+    }
+    rp_udp_peer_pack(&port->connected, &reached);
     return 0;
 }
 

@@ -3,7 +3,9 @@
  * Receive: 64 buffers of 64 KiB; with GRO one buffer brings a whole train, whose datagrams are lent
  * as slices of it, and it is free again when its last slice was released. Transmit: one arena of
  * RP_BURST packets; consecutive packets to one peer, equal in size but the last, leave as one
- * train. A client's socket is connected: the kernel drops what others send to it.
+ * train. A client's socket is connected: the kernel drops what others send to it. What they sent
+ * while it had a port and was not connected yet, at open and at a rebind, is dropped here, by its
+ * sender.
  *
  * An address is {family u16, port u16 (network order), scope u32, address 16 bytes}, 24 bytes; an
  * IPv4-mapped IPv6 address is written as IPv4.
@@ -81,12 +83,14 @@ struct rp_udp_port {
     struct rp_wake wake;
     int family;    /* of the socket: an IPv6 one writes IPv4 peers as mapped addresses */
     struct rp_peer server; /* a client's: where it is connected to; of size 0 at a server's */
+    struct rp_peer connected; /* the same as the kernel names it: to 0.0.0.0 leads to 127.0.0.1 */
     int gso;
     int gro;
     int counts;              /* the kernel reports what it drops */
     uint32_t kernel_dropped; /* what the kernel reported last; it wraps */
     struct rp_udp_own own;
     uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
+    uint64_t strangers;      /* and what another than the server had sent */
     uint32_t receive_bytes; /* socket buffers asked for */
     uint32_t send_bytes;
     struct rp_udp_receive receive;

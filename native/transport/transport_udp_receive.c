@@ -58,8 +58,26 @@ static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer) {
     receive->free[receive->free_count++] = (uint16_t)buffer;
 }
 
-/* Notes what one message brought. A truncated or empty one is dropped, and one from port 0, to
- * which no answer can be sent. */
+/* Whether the server sent it. Before the port was connected anybody could send to it, and what came
+ * then waits in front. A system may name no sender at a connected socket: we know no more there. */
+static int is_servers(const struct rp_udp_port *port, const struct sockaddr_in6 *from) {
+    struct rp_peer sender;
+    rp_udp_peer_pack(&sender, from);
+    return from->sin6_family == AF_UNSPEC
+        || memcmp(&sender, &port->connected, sizeof sender) == 0;
+}
+
+/* Drops the newest arrival, under this reason. */
+static void drop_arrival(struct rp_udp_port *port, uint64_t *reason) {
+    struct rp_udp_receive *receive = &port->receive;
+    const struct rp_udp_arrival *arrival = &receive->arrivals[receive->waiting];
+    port->base.dropped_in += datagrams_of(arrival);
+    *reason += datagrams_of(arrival);
+    free_buffer(receive, arrival->buffer);
+}
+
+/* Notes what one message brought. A truncated or empty one is dropped, one from port 0, to which no
+ * answer can be sent, and at a client's port one that is not the server's. */
 static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_t buffer,
                          const struct sockaddr_in6 *from) {
     struct rp_udp_receive *receive = &port->receive;
@@ -72,9 +90,11 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
     if (!arrival->size || nobody || (message->msg_hdr.msg_flags & MSG_TRUNC)
         || (arrival->segment % 8 && arrival->size > arrival->segment
             && !spread(buffer_at(port, buffer), arrival))) {
-        port->base.dropped_in += datagrams_of(arrival);
-        port->unusable += datagrams_of(arrival);
-        free_buffer(receive, buffer);
+        drop_arrival(port, &port->unusable);
+        return;
+    }
+    if (port->server.size && !is_servers(port, from)) {
+        drop_arrival(port, &port->strangers);
         return;
     }
     if (port->server.size) {
@@ -111,9 +131,9 @@ static void fill(struct rp_udp_port *port, uint32_t count) {
         uint32_t buffer = receive->free[receive->free_count - 1 - i];
         vectors[i].iov_base = buffer_at(port, buffer);
         vectors[i].iov_len = port->gro ? RP_UDP_BUFFER_BYTES : port->base.mtu;
+        from[i].sin6_family = AF_UNSPEC;
         messages[i].msg_hdr = (struct msghdr){
-            .msg_name = port->server.size ? NULL : &from[i],
-            .msg_namelen = port->server.size ? 0 : sizeof from[i],
+            .msg_name = &from[i], .msg_namelen = sizeof from[i],
             .msg_iov = &vectors[i], .msg_iovlen = 1,
             .msg_control = &controls[i], .msg_controllen = sizeof controls[i]};
     }
