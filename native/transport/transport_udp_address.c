@@ -143,7 +143,9 @@ void rp_udp_own(struct rp_udp_own *own) {
 uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
     const uint8_t *address = peer->bytes + 8;
     int family = family_of(peer);
-    uint64_t number = 0;
+    static const uint8_t none[8];
+    uint8_t number[8] = {0xff, 4};
+    uint64_t host;
     if (is_local(peer)) {
         return 0;
     }
@@ -153,8 +155,17 @@ uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
             return 0;
         }
     }
-    memcpy(&number, address, family == AF_INET ? 4 : 8);
-    return family == AF_INET ? number | 1ull << 32 : number | 1ull << 63;
+    /* An IPv6 host's number is its prefix, all of it. The rest has numbers of multicast prefixes,
+     * which nobody sends from: an IPv4 host its address behind ff04, and ::/64 one that is not 0. */
+    if (family == AF_INET) {
+        memcpy(number + 4, address, 4);
+    } else if (memcmp(address, none, sizeof none) != 0) {
+        memcpy(number, address, sizeof number);
+    } else {
+        number[1] = 1;
+    }
+    memcpy(&host, number, sizeof host);
+    return host;
 }
 
 uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu) {
