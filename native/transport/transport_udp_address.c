@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,15 +113,29 @@ int rp_udp_is_loopback(const struct sockaddr_in6 *address) {
     return is_local(&peer);
 }
 
+/* %INTERFACE: a link-local address is one on each link. Empty for others. */
+static void print_scope(char *text, size_t capacity, const struct sockaddr_in6 *address) {
+    char name[IF_NAMESIZE];
+    text[0] = 0;
+    if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr) && address->sin6_scope_id) {
+        if (if_indextoname(address->sin6_scope_id, name)) {
+            snprintf(text, capacity, "%%%s", name);
+        } else {
+            snprintf(text, capacity, "%%%u", address->sin6_scope_id);
+        }
+    }
+}
+
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address) {
-    char host[INET6_ADDRSTRLEN] = "?";
+    char host[INET6_ADDRSTRLEN] = "?", scope[1 + IF_NAMESIZE];
     if (address->sin6_family == AF_INET) {
         const struct sockaddr_in *ipv4 = as_ipv4_const(address);
         inet_ntop(AF_INET, &ipv4->sin_addr, host, sizeof host);
         snprintf(text, capacity, "udp://%s:%u", host, ntohs(ipv4->sin_port));
     } else {
         inet_ntop(AF_INET6, &address->sin6_addr, host, sizeof host);
-        snprintf(text, capacity, "udp://[%s]:%u", host, ntohs(address->sin6_port));
+        print_scope(scope, sizeof scope, address);
+        snprintf(text, capacity, "udp://[%s%s]:%u", host, scope, ntohs(address->sin6_port));
     }
 }
 
