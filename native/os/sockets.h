@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdint.h>
@@ -31,7 +32,7 @@ struct rp_control { /* room for a segment's size and the count of overflows */
 /* Asks for a buffer of that many bytes: past the system's bound where we may, else up to it. Linux
  * takes what it may of it; others refuse it all, and are asked for half until they do not. */
 static inline void rp_socket_buffer(int socket, int option, uint32_t bytes) {
-    int size = (int)bytes;
+    int size = bytes < INT_MAX ? (int)bytes : INT_MAX;
 #ifdef SO_RCVBUFFORCE
     int forced = option == SO_RCVBUF ? SO_RCVBUFFORCE : SO_SNDBUFFORCE;
     if (setsockopt(socket, SOL_SOCKET, forced, &size, sizeof size) == 0) {

@@ -491,6 +491,7 @@ static void check_bound_of_buffers(void) {
     if (may_force(2 * most)) {
         CHECK(buffer_of(2 * (uint32_t)most) == 4 * most, "the bound held though it need not");
     }
+    CHECK(buffer_of(UINT32_MAX) >= 2 * most, "more than an int holds is as much as there is");
     pid_t child = fork();
     if (child == 0) {
         int left = getuid() == 0 ? setuid(65534) : 0; /* with it goes the right to force */
