@@ -47,7 +47,7 @@ static uint32_t udp_facts(struct rp_port *opaque, struct rp_fact *facts) {
                     "64", port->base.dropped_in - port->unusable - port->strangers);
     }
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
-                "empty, larger than the mtu, from port 0, or a train that is not aligned",
+                "empty, larger than the mtu, from port 0, or in a train that is not aligned",
                 port->unusable);
     if (port->server.size) {
         rp_fact_add(facts, &count, RP_FACT_IN, "strangers",

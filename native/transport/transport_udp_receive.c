@@ -76,8 +76,9 @@ static void drop_arrival(struct rp_udp_port *port, uint64_t *reason) {
     free_buffer(receive, arrival->buffer);
 }
 
-/* Notes what one message brought. A truncated or empty one is dropped, one from port 0, to which no
- * answer can be sent, and at a client's port one that is not the server's. */
+/* Notes what one message brought. An empty one is dropped, one larger than the mtu, which is cut off
+ * where buffers are no larger, one from port 0, to which no answer can be sent, and at a client's
+ * port one that is not the server's. */
 static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_t buffer,
                          const struct sockaddr_in6 *from) {
     struct rp_udp_receive *receive = &port->receive;
@@ -87,7 +88,8 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
                                        .segment = segment ? segment : message->msg_len};
     arrival->stride = arrival->segment;
     int nobody = !port->server.size && from->sin6_port == 0; /* of both families, at one place */
-    if (!arrival->size || nobody || (message->msg_hdr.msg_flags & MSG_TRUNC)
+    int large = arrival->segment > port->base.mtu || (message->msg_hdr.msg_flags & MSG_TRUNC);
+    if (!arrival->size || nobody || large
         || (arrival->segment % 8 && arrival->size > arrival->segment
             && !spread(buffer_at(port, buffer), arrival))) {
         drop_arrival(port, &port->unusable);

@@ -196,13 +196,15 @@ static void check_two_peers(void) {
     check_group("udp: no train has datagrams of two peers");
 }
 
-/* Every datagram that waits at this port, taken. */
+/* Every datagram that waits at this port, taken; a burst that finds but what it drops is empty. */
 static uint32_t arrivals(struct rp_port *port) {
     struct rp_packet packets[RP_BURST];
-    uint32_t got = 0, lent;
-    while ((lent = rp_port_transport(port)->rx_burst(port, packets, RP_BURST)) > 0) {
+    uint32_t got = 0;
+    for (int empty = 0; empty < 8;) {
+        uint32_t lent = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
         rp_port_transport(port)->rx_release(port, packets, lent);
         got += lent;
+        empty = lent ? 0 : empty + 1;
     }
     return got;
 }
@@ -237,10 +239,43 @@ static void check_lost_trains(void) {
     check_group("udp: of trains that are lost, a lower bound");
 }
 
+/* Given datagrams larger than the server's mtu, alone and in a train, with and without trains at the
+ * server. Expect none to come, and each to be counted. */
+static void check_too_large(void) {
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options serve = {.serve = 1, .mtu = 1400}, visit = {.mtu = 4096};
+    for (int plain = 0; plain < 2; plain++) {
+        struct rp_port *server, *client;
+        struct rp_packet packets[RP_BURST];
+        struct rp_peer own, to;
+        CHECK(rp_port_open(&server, "udp://127.0.0.1:0", &serve, &own, bound, error) == 0);
+        CHECK(rp_port_open(&client, bound, &visit, &to, NULL, error) == 0, "%s", error);
+        if (plain) {
+            rp_udp_plain(server);
+        }
+        uint32_t lent = rp_port_transport(client)->tx_lease(client, packets, 7);
+        CHECK(lent == 7);
+        for (uint32_t i = 0; i < lent; i++) {
+            packets[i].size = i == 3 ? 1400 : i == 4 ? 1408 : 3000;
+            packets[i].peer = to;
+            memset(packets[i].data, (int)i, packets[i].size);
+        }
+        packets[2].size = 0; /* 3000 twice, 1400, 1408, 3000 twice: two trains, where they are made */
+        rp_port_transport(client)->tx_send(client, packets, lent);
+        CHECK(arrivals(server) == 1, "the one that is not too large");
+        CHECK(((struct rp_udp_port *)(void *)server)->unusable == 5, "%" PRIu64,
+              ((struct rp_udp_port *)(void *)server)->unusable);
+        rp_port_close(client);
+        rp_port_close(server);
+    }
+    check_group("udp: what is larger than the mtu is dropped and counted, with trains too");
+}
+
 int main(void) {
     check_refused_trains();
     check_trains_of_others();
     check_two_peers();
     check_lost_trains();
+    check_too_large();
     return check_done("test_udp_trains");
 }
