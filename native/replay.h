@@ -98,7 +98,8 @@ uint64_t rp_service_weights_version(struct rp_service *service);
 /* Everything measured so far, at one moment. 0 or -RP_FORKED. */
 int rp_service_measure(struct rp_service *service, struct rp_measures *measures);
 uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the network did not take */
-/* Datagrams dropped below the engine, where the transport can know. */
+/* Datagrams dropped below the engine, at least: where the transport can know, and a train that the
+ * kernel had no room for is one. */
 uint64_t rp_service_dropped_in(struct rp_service *service);
 /* Null, or a sentence once no client can reach this service again: its network card was taken away.
  * Close it. The sentence is the service's. */

@@ -176,7 +176,7 @@ static void print_counters(struct rp_service *service, const char *what) {
     print_fact("weights_version", rp_service_weights_version(service),
                "the newest weights; 0: none");
     print_fact("dropped", rp_service_dropped(service), "datagrams the network did not take");
-    print_fact("dropped_in", rp_service_dropped_in(service), "dropped below the engine");
+    print_fact("dropped_in", rp_service_dropped_in(service), "dropped below the engine, at least");
     (void)rp_service_measure(service, &measures);
     for (uint64_t i = 0; i < measures.fact_count; i++) {
         const struct rp_fact *fact = &measures.facts[i];

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdint.h>
@@ -32,7 +33,7 @@ struct rp_control { /* room for a segment's size and the count of overflows */
  * gives as much of it as it may. Other systems refuse the whole, and are asked for half as much,
  * until they agree. */
 static inline void rp_socket_buffer(int socket, int option, uint32_t bytes) {
-    int size = (int)bytes;
+    int size = bytes < INT_MAX ? (int)bytes : INT_MAX;
 #ifdef SO_RCVBUFFORCE
     int forced = option == SO_RCVBUF ? SO_RCVBUFFORCE : SO_SNDBUFFORCE;
     if (setsockopt(socket, SOL_SOCKET, forced, &size, sizeof size) == 0) {
@@ -71,9 +72,10 @@ static inline int rp_datagrams_send(int socket, rp_datagram *messages, uint32_t 
     return sendmmsg(socket, messages, count, MSG_DONTWAIT);
 }
 
-static inline void rp_socket_count_drops(int socket) {
+/* The kernel counts what it drops at this socket: 1 where it does so. */
+static inline int rp_socket_count_drops(int socket) {
     int on = 1;
-    (void)setsockopt(socket, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on); /* a count, no need */
+    return setsockopt(socket, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on) == 0;
 }
 
 /* Whether what comes is joined to trains from now on, or not: 1 where the kernel did so. */
@@ -167,8 +169,9 @@ static inline int rp_datagrams_send(int socket, rp_datagram *messages, uint32_t 
     return sent || !count ? (int)sent : -1;
 }
 
-static inline void rp_socket_count_drops(int socket) {
+static inline int rp_socket_count_drops(int socket) {
     (void)socket;
+    return 0;
 }
 
 static inline int rp_trains_join(int socket, int on) {

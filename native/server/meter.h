@@ -65,7 +65,7 @@ struct rp_measures { /* one consistent look at a server */
     uint64_t incarnation;
     uint64_t weights_version;
     uint64_t sessions;    /* open now */
-    uint64_t dropped_in;  /* datagrams lost below the server, where its port can know */
+    uint64_t dropped_in;  /* datagrams lost below the server, a lower bound: transport.h */
     uint64_t dropped_out; /* datagrams the network did not take */
     uint64_t table_count;
     uint64_t fact_count;

@@ -92,7 +92,9 @@ struct rp_port_base {
      * free to be leased again: else the rest of the train is lost, and asked for again. */
     uint64_t early;
     uint64_t dropped_out;    /* datagrams the network did not take */
-    uint64_t dropped_in;     /* datagrams dropped below the engine, where the transport can know */
+    /* datagrams dropped below the engine, a lower bound: where the transport can know. The kernel
+     * counts a train of up to 64 that finds no room at the socket as one. */
+    uint64_t dropped_in;
 };
 
 static inline struct rp_port_base *rp_port_base(struct rp_port *port) {

@@ -41,12 +41,19 @@ static void udp_close(struct rp_port *opaque) {
 static uint32_t udp_facts(struct rp_port *opaque, struct rp_fact *facts) {
     const struct rp_udp_port *port = own(opaque);
     uint32_t count = 0;
-    rp_fact_add(facts, &count, RP_FACT_IN, "socket",
-                "dropped by the kernel at the socket: a full queue, or a wrong checksum",
-                port->base.dropped_in - port->unusable);
+    if (port->counts) { /* else it is not known: a 0 would say that there was none */
+        rp_fact_add(facts, &count, RP_FACT_IN, "socket",
+                    "lost at the socket: datagrams; where the kernel joins them, trains of up to "
+                    "64", port->base.dropped_in - port->unusable - port->strangers);
+    }
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
-                "empty, larger than the mtu, from port 0, or a train that is not aligned",
+                "empty, larger than the mtu, from port 0, or in a train that is not aligned",
                 port->unusable);
+    if (port->server.size) {
+        rp_fact_add(facts, &count, RP_FACT_IN, "strangers",
+                    "from another than the server, queued before the port was connected",
+                    port->strangers);
+    }
     rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken", "datagrams the kernel did not take",
                 port->base.dropped_out);
     return count;
@@ -59,7 +66,7 @@ static void set_options(struct rp_udp_port *port) {
     rp_socket_buffer(port->socket, SO_SNDBUF, port->send_bytes);
     (void)getsockopt(port->socket, SOL_SOCKET, SO_RCVBUF, &size, &length); /* else it stays 0 */
     port->base.receive_budget = rp_udp_budget((uint32_t)size, port->base.mtu);
-    rp_socket_count_drops(port->socket);
+    port->counts = rp_socket_count_drops(port->socket);
     if (port->family == AF_INET6) {
         (void)setsockopt(port->socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     }
@@ -179,6 +186,12 @@ static int connect_client(struct rp_udp_port *port, const struct sockaddr_in6 *a
     if (connect(port->socket, (const struct sockaddr *)(const void *)address, size) < 0) {
         return system_error("cannot reach it", text, error);
     }
+    struct sockaddr_in6 reached;
+    size = sizeof reached;
+    if (getpeername(port->socket, (struct sockaddr *)(void *)&reached, &size) < 0) {
+        return system_error("cannot reach it", text, error);
+    }
+    rp_udp_peer_pack(&port->connected, &reached);
     return 0;
 }
 

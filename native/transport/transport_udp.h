@@ -3,13 +3,19 @@
  * Receive: 64 buffers of 64 KiB; with GRO one buffer brings a whole train, whose datagrams are lent
  * as slices of it, and it is free again when its last slice was released. Transmit: one arena of
  * RP_BURST packets; consecutive packets to one peer, equal in size but the last, leave as one
- * train. A client's socket is connected: the kernel drops what others send to it.
+ * train. A client's socket is connected: the kernel drops what others send to it. What they sent
+ * while it had a port and was not connected yet, at open and at a rebind, is dropped here, by its
+ * sender.
  *
  * An address is {family u16, port u16 (network order), scope u32, address 16 bytes}, 24 bytes; an
  * IPv4-mapped IPv6 address is written as IPv4.
  *
  * The receive budget is what the socket buffer, as read back, holds of full datagrams in the
  * kernel's own count (its truesize: 2304 bytes for 1400). Nothing here reads a clock.
+ *
+ * What the kernel loses at the socket, for a full queue or a wrong checksum, it counts in what it
+ * queues: datagrams, or with GRO whole trains. So `dropped_in` is a lower bound, and exact without
+ * GRO. In the POSIX build nobody counts that: the fact is left out.
  */
 #ifndef RP_TRANSPORT_UDP_H
 #define RP_TRANSPORT_UDP_H
@@ -77,11 +83,14 @@ struct rp_udp_port {
     struct rp_wake wake;
     int family;    /* of the socket: an IPv6 one writes IPv4 peers as mapped addresses */
     struct rp_peer server; /* a client's: where it is connected to; of size 0 at a server's */
+    struct rp_peer connected; /* the same as the kernel names it: to 0.0.0.0 leads to 127.0.0.1 */
     int gso;
     int gro;
+    int counts;              /* the kernel reports what it drops */
     uint32_t kernel_dropped; /* what the kernel reported last; it wraps */
     struct rp_udp_own own;
     uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
+    uint64_t strangers;      /* and what another than the server had sent */
     uint32_t receive_bytes; /* socket buffers asked for */
     uint32_t send_bytes;
     struct rp_udp_receive receive;
@@ -99,6 +108,7 @@ socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sock
 /* Resolves a host (IPv4 first) and port. 0 or a negative status with a sentence. */
 int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char *error);
 int rp_udp_is_loopback(const struct sockaddr_in6 *address);
+/* udp://ADDRESS:PORT, of a link-local address with its %INTERFACE: a url that leads there. */
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address);
 /* Looks at the system's interfaces, for a server. */
 void rp_udp_own(struct rp_udp_own *own);

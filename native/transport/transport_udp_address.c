@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,15 +113,29 @@ int rp_udp_is_loopback(const struct sockaddr_in6 *address) {
     return is_local(&peer);
 }
 
+/* %INTERFACE: a link-local address is one on each link. Empty for others. */
+static void print_scope(char *text, size_t capacity, const struct sockaddr_in6 *address) {
+    char name[IF_NAMESIZE];
+    text[0] = 0;
+    if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr) && address->sin6_scope_id) {
+        if (if_indextoname(address->sin6_scope_id, name)) {
+            snprintf(text, capacity, "%%%s", name);
+        } else {
+            snprintf(text, capacity, "%%%u", address->sin6_scope_id);
+        }
+    }
+}
+
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address) {
-    char host[INET6_ADDRSTRLEN] = "?";
+    char host[INET6_ADDRSTRLEN] = "?", scope[1 + IF_NAMESIZE];
     if (address->sin6_family == AF_INET) {
         const struct sockaddr_in *ipv4 = as_ipv4_const(address);
         inet_ntop(AF_INET, &ipv4->sin_addr, host, sizeof host);
         snprintf(text, capacity, "udp://%s:%u", host, ntohs(ipv4->sin_port));
     } else {
         inet_ntop(AF_INET6, &address->sin6_addr, host, sizeof host);
-        snprintf(text, capacity, "udp://[%s]:%u", host, ntohs(address->sin6_port));
+        print_scope(scope, sizeof scope, address);
+        snprintf(text, capacity, "udp://[%s%s]:%u", host, scope, ntohs(address->sin6_port));
     }
 }
 
@@ -143,7 +158,9 @@ void rp_udp_own(struct rp_udp_own *own) {
 uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
     const uint8_t *address = peer->bytes + 8;
     int family = family_of(peer);
-    uint64_t number = 0;
+    static const uint8_t none[8];
+    uint8_t number[8] = {0xff, 4};
+    uint64_t host;
     if (is_local(peer)) {
         return 0;
     }
@@ -153,8 +170,17 @@ uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
             return 0;
         }
     }
-    memcpy(&number, address, family == AF_INET ? 4 : 8);
-    return family == AF_INET ? number | 1ull << 32 : number | 1ull << 63;
+    /* An IPv6 host's number is its prefix, all of it. The rest has numbers of multicast prefixes,
+     * which nobody sends from: an IPv4 host its address behind ff04, and ::/64 one that is not 0. */
+    if (family == AF_INET) {
+        memcpy(number + 4, address, 4);
+    } else if (memcmp(address, none, sizeof none) != 0) {
+        memcpy(number, address, sizeof number);
+    } else {
+        number[1] = 1;
+    }
+    memcpy(&host, number, sizeof host);
+    return host;
 }
 
 uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu) {

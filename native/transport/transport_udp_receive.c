@@ -22,7 +22,8 @@ static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer) {
     return port->receive.memory + (size_t)buffer * RP_UDP_STRIDE;
 }
 
-/* The segment size the kernel reports (0: a single datagram), and what it has dropped so far. */
+/* The segment size the kernel reports (0: a single datagram), and what it has dropped so far: a
+ * train that found no room is one drop there, and nobody knows how many datagrams it was. */
 static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message) {
     uint32_t dropped = port->kernel_dropped;
     uint32_t segment = rp_datagram_control(message, &dropped);
@@ -31,9 +32,13 @@ static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message) {
     return segment;
 }
 
+static uint32_t datagrams_of(const struct rp_udp_arrival *arrival) {
+    return arrival->size ? (arrival->size + arrival->segment - 1) / arrival->segment : 1;
+}
+
 /* Moves slices of odd size to multiples of 8. 0 where they do not fit. */
 static int spread(uint8_t *data, struct rp_udp_arrival *arrival) {
-    uint32_t count = (arrival->size + arrival->segment - 1) / arrival->segment;
+    uint32_t count = datagrams_of(arrival);
     uint32_t stride = (arrival->segment + 7) & ~7u;
     if ((uint64_t)count * stride > RP_UDP_BUFFER_BYTES + RP_UDP_SPREAD_BYTES) {
         return 0;
@@ -53,8 +58,27 @@ static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer) {
     receive->free[receive->free_count++] = (uint16_t)buffer;
 }
 
-/* Notes what one message brought. A truncated or empty one is dropped, and one from port 0, to
- * which no answer can be sent. */
+/* Whether the server sent it. Before the port was connected anybody could send to it, and what came
+ * then waits in front. A system may name no sender at a connected socket: we know no more there. */
+static int is_servers(const struct rp_udp_port *port, const struct sockaddr_in6 *from) {
+    struct rp_peer sender;
+    rp_udp_peer_pack(&sender, from);
+    return from->sin6_family == AF_UNSPEC
+        || memcmp(&sender, &port->connected, sizeof sender) == 0;
+}
+
+/* Drops the newest arrival, under this reason. */
+static void drop_arrival(struct rp_udp_port *port, uint64_t *reason) {
+    struct rp_udp_receive *receive = &port->receive;
+    const struct rp_udp_arrival *arrival = &receive->arrivals[receive->waiting];
+    port->base.dropped_in += datagrams_of(arrival);
+    *reason += datagrams_of(arrival);
+    free_buffer(receive, arrival->buffer);
+}
+
+/* Notes what one message brought. An empty one is dropped, one larger than the mtu, which is cut off
+ * where buffers are no larger, one from port 0, to which no answer can be sent, and at a client's
+ * port one that is not the server's. */
 static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_t buffer,
                          const struct sockaddr_in6 *from) {
     struct rp_udp_receive *receive = &port->receive;
@@ -64,12 +88,15 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
                                        .segment = segment ? segment : message->msg_len};
     arrival->stride = arrival->segment;
     int nobody = !port->server.size && from->sin6_port == 0; /* of both families, at one place */
-    if (!arrival->size || nobody || (message->msg_hdr.msg_flags & MSG_TRUNC)
+    int large = arrival->segment > port->base.mtu || (message->msg_hdr.msg_flags & MSG_TRUNC);
+    if (!arrival->size || nobody || large
         || (arrival->segment % 8 && arrival->size > arrival->segment
             && !spread(buffer_at(port, buffer), arrival))) {
-        port->base.dropped_in++;
-        port->unusable++;
-        free_buffer(receive, buffer);
+        drop_arrival(port, &port->unusable);
+        return;
+    }
+    if (port->server.size && !is_servers(port, from)) {
+        drop_arrival(port, &port->strangers);
         return;
     }
     if (port->server.size) {
@@ -77,8 +104,7 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
     } else {
         rp_udp_peer_pack(&arrival->peer, from);
     }
-    receive->holds[buffer] =
-        (uint16_t)((arrival->size + arrival->segment - 1) / arrival->segment);
+    receive->holds[buffer] = (uint16_t)datagrams_of(arrival);
     receive->waiting++;
 }
 
@@ -107,9 +133,9 @@ static void fill(struct rp_udp_port *port, uint32_t count) {
         uint32_t buffer = receive->free[receive->free_count - 1 - i];
         vectors[i].iov_base = buffer_at(port, buffer);
         vectors[i].iov_len = port->gro ? RP_UDP_BUFFER_BYTES : port->base.mtu;
+        from[i].sin6_family = AF_UNSPEC;
         messages[i].msg_hdr = (struct msghdr){
-            .msg_name = port->server.size ? NULL : &from[i],
-            .msg_namelen = port->server.size ? 0 : sizeof from[i],
+            .msg_name = &from[i], .msg_namelen = sizeof from[i],
             .msg_iov = &vectors[i], .msg_iovlen = 1,
             .msg_control = &controls[i], .msg_controllen = sizeof controls[i]};
     }

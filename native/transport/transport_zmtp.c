@@ -147,13 +147,16 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
         ssize_t sent = sendmsg(connection->socket, &message, RP_SEND_FLAGS);
         skip = sent > 0 ? (size_t)sent : 0;
     }
-    for (uint32_t i = 0; i < used; i++) {
-        size_t from = rp_min(skip, parts[i].iov_len);
-        size_t rest = parts[i].iov_len - from;
-        memcpy(target, (uint8_t *)parts[i].iov_base + from, rest);
-        target += rest;
-        connection->out_end += (uint32_t)rest;
-        skip -= from;
+    for (uint32_t i = 0; i < used; i += 2) { /* a frame is kept whole, though it began to leave */
+        size_t head = parts[i].iov_len, frame = head + parts[i + 1].iov_len;
+        if (skip < frame) {
+            memcpy(target, parts[i].iov_base, head);
+            memcpy(target + head, parts[i + 1].iov_base, frame - head);
+            target += frame;
+            connection->out_first += (uint32_t)skip; /* nothing waited, where anything left */
+            connection->out_end += (uint32_t)frame;
+        }
+        skip -= rp_min(skip, frame);
     }
     if (!connection->stalled && connection->out_end) {
         rp_zmtp_drain(port, connection); /* stalls it, or ends it where the socket has an error */

@@ -27,7 +27,8 @@ struct connection {
     uint64_t host;   /* as transport.h has it: 0 for this machine's own */
     int stalled;  /* the network took less than there was: `ready` reports when it takes more */
     uint32_t in_first, in_end;   /* of `in`: read and not taken */
-    uint32_t out_first, out_end; /* of `out`: not yet taken by the network */
+    /* of `out`, which begins with a frame, or the greeting: not yet taken by the network */
+    uint32_t out_first, out_end;
     uint8_t *in, *out;
 };
 
@@ -68,6 +69,7 @@ struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host);
 /* It is answered in this session, whose client may have had another connection before. 0: in no
  * session, which does not count as use of the place. */
 void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session);
+/* Datagrams that wait for it are counted as not taken. */
 void rp_zmtp_end(struct zmtp_port *port, struct connection *connection);
 /* It has something to be taken: to the end of the ring, unless it stands there. */
 void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection);

@@ -14,7 +14,45 @@
 #include "os/system.h"
 #include "transport/transport_zmtp_parts.h"
 
+/* ---- what waits to leave ---- */
+
+/* Bytes of what begins here in `out`: the greeting, or a frame. */
+static uint32_t bytes_of(const uint8_t *at) {
+    uint32_t size = 0;
+    if (at[0] == 0xff) { /* no frame has these flags */
+        return GREETING;
+    }
+    if (!(at[0] & LONG)) {
+        return SHORT_HEAD + at[1];
+    }
+    for (uint32_t i = 5; i < LONG_HEAD; i++) { /* those before it are 0 */
+        size = size << 8 | at[i];
+    }
+    return LONG_HEAD + size;
+}
+
+/* Where in `out` the first thing begins that the network has not taken whole. */
+static uint32_t first_whole(const struct connection *connection) {
+    uint32_t at = 0;
+    while (at < connection->out_first
+           && at + bytes_of(connection->out + at) <= connection->out_first) {
+        at += bytes_of(connection->out + at);
+    }
+    return at;
+}
+
+/* Datagrams that wait, one that has left in part among them. */
+static uint32_t datagrams_waiting(const struct connection *connection) {
+    uint32_t count = 0;
+    uint32_t at = first_whole(connection);
+    for (; at < connection->out_end; at += bytes_of(connection->out + at)) {
+        count += !(connection->out[at] & COMMAND); /* nor is the greeting one: it has that bit */
+    }
+    return count;
+}
+
 void rp_zmtp_end(struct zmtp_port *port, struct connection *connection) {
+    port->base.dropped_out += datagrams_waiting(connection);
     rp_ready_remove(&port->ready, connection->socket);
     close(connection->socket);
     rp_pages_forget(connection->in, RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES);
@@ -60,10 +98,10 @@ void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection) {
 
 uint8_t *rp_zmtp_room(struct connection *connection, uint32_t size) {
     if (RP_ZMTP_OUT_BYTES - connection->out_end < size && connection->out_first) {
-        uint32_t waits = connection->out_end - connection->out_first;
-        memmove(connection->out, connection->out + connection->out_first, waits);
-        connection->out_first = 0;
-        connection->out_end = waits;
+        uint32_t gone = first_whole(connection);
+        memmove(connection->out, connection->out + gone, connection->out_end - gone);
+        connection->out_first -= gone;
+        connection->out_end -= gone;
     }
     return RP_ZMTP_OUT_BYTES - connection->out_end < size ? NULL
                                                           : connection->out + connection->out_end;

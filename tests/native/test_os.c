@@ -1,6 +1,10 @@
 /* Goal: what the systems differ in keeps its word, in the Linux build and in the POSIX one. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -281,6 +285,65 @@ static void check_datagrams(void) {
     check_group("datagrams");
 }
 
+enum { DISK = 1 << 20, HOLES = 4 << 20, PAGE = 4096, USED = 5 * PAGE + 100 };
+
+/* Both ways of asking for room; the second is what systems other than Linux get. */
+static int (*const rooms[])(int file, uint64_t offset, uint64_t bytes) = {rp_file_allocate,
+                                                                          rp_file_fill};
+
+static void use_disk(const char *place, int way) {
+    char path[64];
+    struct stat about;
+    snprintf(path, sizeof path, "%s/%d", place, way);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(file >= 0 && ftruncate(file, HOLES) == 0);
+    char *at = mmap(NULL, HOLES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(at != MAP_FAILED);
+    memset(at + USED, 'x', 3);
+    CHECK(rooms[way](file, HOLES - PAGE, PAGE) == 0 && rooms[way](file, 100, DISK / 2) == 0);
+    CHECK(fstat(file, &about) == 0 && about.st_size == HOLES);
+    CHECK(about.st_blocks >= (DISK / 2 + PAGE) / 512, "%ld blocks", (long)about.st_blocks);
+    CHECK(rooms[way](file, 0, HOLES) == ENOSPC, "the disk has less");
+    CHECK(rooms[way](file, HOLES, DISK) == ENOSPC, "nor at its end");
+    for (int i = 0; i < DISK / 2; i++) {
+        CHECK(at[i] == (i >= USED && i < USED + 3 ? 'x' : 0), "what it held has changed: %d", i);
+    }
+    memset(at, 'y', 100 + DISK / 2); /* no SIGBUS where it said that there is room */
+    CHECK(munmap(at, HOLES) == 0 && close(file) == 0 && unlink(path) == 0);
+}
+
+static void use_disks(const char *place) {
+    int apart = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    if (apart) {
+        (void)mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
+    }
+    if (!apart || mount("none", place, "tmpfs", 0, "size=1m") < 0) {
+        CHECK(!getenv("CI") || getuid() != 0, "no mounts here: %s", strerror(errno));
+        printf("  (no mounts here: a full disk is not shown)\n");
+        return;
+    }
+    use_disk(place, 0);
+    use_disk(place, 1);
+    check_group("files: room within them, on a disk that is full");
+}
+
+/* Given a file with holes, and with pages in use, on a disk that holds a part of it. Expect room
+ * where it is said to be, ENOSPC else, and nothing of what the file held to change. */
+static void check_room(void) {
+    char place[] = "/tmp/test_os_XXXXXX";
+    int status = 0;
+    CHECK(mkdtemp(place) != NULL);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        use_disks(place);
+        fflush(stdout);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+    CHECK(rmdir(place) == 0);
+}
+
 static void check_system(void) {
     uint8_t some[2][32] = {{0}};
     FILE *file = tmpfile();
@@ -308,6 +371,7 @@ int main(void) {
     check_ready();
     check_sockets();
     check_datagrams();
+    check_room();
     check_system();
     return check_done("test_os");
 }

@@ -43,6 +43,15 @@ int posix_fallocate(int file, off_t offset, off_t bytes) {
     return syscall(SYS_fallocate, file, 0, offset, bytes) == 0 ? 0 : errno;
 }
 
+ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) { /* the POSIX build's */
+    if (interruptions > 0) {
+        interruptions--;
+        errno = EINTR;
+        return -1;
+    }
+    return syscall(SYS_pwrite64, file, bytes, size, offset);
+}
+
 static void place_open(void) {
     snprintf(place, sizeof place, "/tmp/test_region_XXXXXX");
     CHECK(mkdtemp(place) != NULL);

@@ -47,6 +47,15 @@ int posix_fallocate(int file, off_t offset, off_t bytes) {
     return syscall(SYS_fallocate, file, 0, offset, bytes) == 0 ? 0 : errno;
 }
 
+ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) { /* the POSIX build's */
+    if (interruptions > 0) {
+        interruptions--;
+        errno = EINTR;
+        return -1;
+    }
+    return syscall(SYS_pwrite64, file, bytes, size, offset);
+}
+
 int openat(int folder, const char *name, int flags, ...) {
     va_list more;
     va_start(more, flags);

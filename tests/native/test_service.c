@@ -260,6 +260,12 @@ static void send_empty(const char *address) {
     close(stranger);
 }
 
+#ifdef RP_POSIX
+enum { UDP_FACTS = 2 }; /* nobody counts what is lost at the socket */
+#else
+enum { UDP_FACTS = 3 };
+#endif
+
 static uint64_t fact_of(const struct rp_measures *told, const char *name) {
     for (uint64_t i = 0; i < told->fact_count; i++) {
         if (strcmp((const char *)told->facts[i].name, name) == 0) {
@@ -286,8 +292,9 @@ static void check_told(void) {
     CHECK(rp_service_turn(service) == 0);
     CHECK(rp_service_dropped_in(service) == 1 && rp_service_dropped(service) == 0);
     CHECK(rp_service_measure(service, &told) == 0);
-    CHECK(told.dropped_in == 1 && told.dropped_out == 0 && told.fact_count == 3);
+    CHECK(told.dropped_in == 1 && told.dropped_out == 0);
     CHECK(fact_of(&told, "unusable") == 1 && fact_of(&told, "not_taken") == 0);
+    CHECK(told.fact_count == UDP_FACTS);
     CHECK(rp_service_start(service) == 0);
     struct rp_link *link = drive_link(rp_service_address(service), &options);
     CHECK(drive_wait(link, rp_link_publish(link, weights, sizeof weights, &version,

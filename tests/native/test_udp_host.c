@@ -98,6 +98,18 @@ int eventfd(unsigned int count, int flags) {
     return made;
 }
 
+static int stranger = -1; /* sends to each port just before it is connected */
+
+int connect(int socket, const struct sockaddr *address, socklen_t size) {
+    struct sockaddr_in6 at;
+    socklen_t at_size = sizeof at;
+    CHECK(getsockname(socket, (struct sockaddr *)(void *)&at, &at_size) == 0);
+    if (stranger >= 0 && at.sin6_port) { /* of both families, at the same place */
+        CHECK(sendto(stranger, "STRANGER", 8, 0, (struct sockaddr *)(void *)&at, at_size) == 8);
+    }
+    return (int)syscall(SYS_connect, socket, address, size);
+}
+
 /* Given a name that is an IPv6 address first and an IPv4 one behind it, and the other way round.
  * Expect IPv4 each time, as at the other end. */
 static void check_names(void) {
@@ -143,8 +155,11 @@ static void check_hosts(void) {
     static const struct { const char *text; int own, like; } addresses[] = {
         {"127.9.8.7", 1, 0},      {"198.18.5.1", 0, 1},         {"198.18.5.1", 0, 1},
         {"198.18.5.2", 0, 3},      {"2001:db8:1:2::3", 0, 4},   {"2001:db8:1:2:5::", 0, 4},
-        {"2001:db8:1:3::3", 0, 6}, {"2001:db8:1:42::3", 0, 7},
-        {"::1", 1, 0},            {"::ffff:198.18.5.1", 0, 1},
+        {"2001:db8:1:3::3", 0, 6}, {"2001:db8:1:42::3", 0, 7},  {"2001:db8:1:82::3", 0, 8},
+        {"2001:db8:1:102::3", 0, 9}, {"2001:db8:8001:2::3", 0, 10}, {"a001:db8:1:2::3", 0, 11},
+        {"::1", 1, 0},            {"::ffff:198.18.5.1", 0, 1},  {"::2", 0, 14},
+        {"::3", 0, 14},           {"0:0:0:1::3", 0, 16},        {"0:0:c612:501::", 0, 17},
+        {"c612:501::", 0, 18},    {"0:1:c612:501::", 0, 19},
     };
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port *server;
@@ -346,6 +361,61 @@ static void check_rebind(void) {
     check_group("udp: a local port of its own");
 }
 
+static uint64_t strangers_of(struct rp_port *port) {
+    struct rp_fact facts[RP_FACTS_MAX];
+    uint64_t found = UINT64_MAX;
+    for (uint32_t i = rp_port_facts(port, facts); i-- > 0;) {
+        found = strcmp((char *)facts[i].name, "strangers") == 0 ? facts[i].value : found;
+    }
+    return found;
+}
+
+/* The server's own datagram comes at the client's port as the only one, and from the server. */
+static void answer(struct rp_port *server, struct rp_port *client, const struct rp_peer *from) {
+    struct rp_packet packet;
+    CHECK(rp_port_transport(server)->tx_lease(server, &packet, 1) == 1);
+    memset(packet.data, 9, 64);
+    packet.size = 64;
+    packet.peer = rp_port_base(client)->address;
+    rp_port_transport(server)->tx_send(server, &packet, 1);
+    while (rp_port_transport(client)->rx_burst(client, &packet, 1) == 0) {
+        rp_port_transport(client)->wait(client, 1000000000);
+    }
+    CHECK(packet.size == 64 && packet.data[0] == 9, "%.8s", (char *)packet.data);
+    CHECK(memcmp(&packet.peer, from, sizeof packet.peer) == 0);
+    rp_port_transport(client)->rx_release(client, &packet, 1);
+    CHECK(rp_port_transport(client)->rx_burst(client, &packet, 1) == 0);
+}
+
+/* Given a stranger who sends to a client's new port before it is connected, and a server whose
+ * address the kernel names otherwise than the client. Expect the server's datagrams to come, and
+ * the stranger's to be dropped and counted. */
+static void check_strangers(void) {
+    static const char *const hosts[][2] = {
+        {"127.0.0.1", "127.0.0.1"}, {"127.0.0.1", "0.0.0.0"}};
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES], url[RP_URL_TEXT_BYTES];
+    struct rp_port_options serve = {.serve = 1}, visit = {0};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        struct rp_port *server, *client;
+        struct rp_peer own, to;
+        snprintf(url, sizeof url, "udp://%s:0", hosts[i][0]);
+        CHECK(rp_port_open(&server, url, &serve, &own, bound, error) == 0, "%s", error);
+        snprintf(url, sizeof url, "udp://%s%s", hosts[i][1], strrchr(bound, ':'));
+        CHECK(rp_port_open(&client, url, &visit, &to, NULL, error) == 0, "%s", error);
+        answer(server, client, &to);
+        CHECK(strangers_of(client) == 0 && strangers_of(server) == UINT64_MAX);
+        stranger = socket(AF_INET, SOCK_DGRAM, 0);
+        CHECK(stranger >= 0 && rp_port_transport(client)->rebind(client, 0) == 0);
+        CHECK(close(stranger) == 0);
+        stranger = -1;
+        answer(server, client, &to);
+        CHECK(strangers_of(client) == 1 && rp_port_base(client)->dropped_in == 1);
+        rp_port_close(client);
+        rp_port_close(server);
+    }
+    check_group("udp: what strangers sent before a port was connected is not the server's");
+}
+
 /* Given ports that open and close. Expect no memory more than before. */
 static void check_given_back(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
@@ -421,6 +491,7 @@ static void check_bound_of_buffers(void) {
     if (may_force(2 * most)) {
         CHECK(buffer_of(2 * (uint32_t)most) == 4 * most, "the bound held though it need not");
     }
+    CHECK(buffer_of(UINT32_MAX) >= 2 * most, "more than an int holds is as much as there is");
     pid_t child = fork();
     if (child == 0) {
         int left = getuid() == 0 ? setuid(65534) : 0; /* with it goes the right to force */
@@ -444,5 +515,6 @@ int main(void) {
     check_bounds();
     check_buffers();
     check_rebind();
+    check_strangers();
     return check_done("test_udp_host");
 }

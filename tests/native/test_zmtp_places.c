@@ -100,9 +100,63 @@ static void check_share(void) {
     check_group("another machine has its share of the places, and no more");
 }
 
+/* Datagrams of those in `bytes` that are there whole; the commands among them left out. */
+static uint64_t whole_datagrams(const uint8_t *bytes, size_t size) {
+    uint64_t count = 0;
+    for (size_t at = 0; at + 9 <= size;) {
+        size_t frame = bytes[at] & LONG ? 9 + ((size_t)bytes[at + 7] << 8 | bytes[at + 8])
+                                        : (size_t)2 + bytes[at + 1];
+        count += !(bytes[at] & COMMAND) && at + frame <= size;
+        at += frame;
+    }
+    return count;
+}
+
+/* Given a reader who is owed more than its place holds, again and again, who asked PING, and then
+ * breaks the protocol. Expect each answer to be read, or counted as not taken. */
+static void check_owed(void) {
+    static const uint8_t ping[] = {4, 7, 4, 'P', 'I', 'N', 'G', 0, 9};
+    static uint8_t bytes[32 << 20];
+    int small = 64 << 10;
+    size_t heard = 0;
+    uint64_t answers = 0;
+    open_port();
+    int slow = join(1);
+    struct rp_peer peer = ask(slow).peer;
+    CHECK(setsockopt(inside()->connections[0].socket, SOL_SOCKET, SO_SNDBUF, &small, sizeof small)
+          == 0);
+    CHECK(setsockopt(slow, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+    for (uint64_t round = 1; round <= 8; round++) {
+        for (uint64_t lost = fact("not_taken"); fact("not_taken") == lost; answers++) {
+            answer(&peer, 'a', answers % 3 ? MTU : 200);
+        }
+        say(slow, ping, sizeof ping);
+        for (size_t end = heard + (300 << 10) + 77; heard < end;) {
+            ssize_t got = recv(slow, bytes + heard, end - heard, MSG_DONTWAIT);
+            heard += got > 0 ? (size_t)got : 0;
+            turn(NULL);
+        }
+    }
+    say(slow, "no frame.", 9);
+    while (fact("connections")) {
+        turn(NULL);
+    }
+    for (ssize_t got = 1; got > 0; heard += got > 0 ? (size_t)got : 0) {
+        got = recv(slow, bytes + heard, sizeof bytes - heard, 0);
+    }
+    uint64_t came = whole_datagrams(bytes, heard);
+    CHECK(came + fact("not_taken") == answers,
+          "%" PRIu64 " of %" PRIu64 " came, %" PRIu64 " are counted", came, answers,
+          fact("not_taken"));
+    CHECK(came > 0 && fact("connections_ended") == 1);
+    close_all(&slow, 1);
+    check_group("what waited for who is gone is not taken");
+}
+
 int main(void) {
     check_who_goes();
     check_session_moves();
     check_share();
+    check_owed();
     return check_done("test_zmtp_places");
 }

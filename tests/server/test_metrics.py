@@ -32,7 +32,7 @@ from replay_server import (
     TransportError,
 )
 from replay_server.__main__ import EXIT_USAGE, main
-from replay_server._native import COUNTER_SENTENCES
+from replay_server._native import COUNTER_SENTENCES, PINS
 from replay_server.errors import ClosedError
 from replay_server.observe import metrics
 from replay_server.observe.measures import SESSIONS_METERED
@@ -139,8 +139,8 @@ def test_drops_of_the_transport_are_told_by_reason_everywhere(capsys):
         "dropped_in_unusable": 3
     }
     family = families["replay_transport_dropped"]
-    assert {tuple(sample.labels.values()): sample.value for sample in family.samples} == {
-        ("in", "socket"): 0,
+    counted = {("in", "socket"): 0} if PINS else {}  # in the POSIX build nobody counts those
+    assert {tuple(sample.labels.values()): sample.value for sample in family.samples} == counted | {
         ("in", "unusable"): 3,
         ("out", "not_taken"): 0,
     }
