@@ -117,7 +117,9 @@ def _listeners(root: Path, interface: str) -> Iterator[str]:
     inodes = [words[8] for words in packets if len(words) > 8 and words[4] == number]
     unseen = "a process of another user"
     looked = _opened(root, r"^socket:\[") if inodes else ()
-    owners = {socket: owner for _, socket, owner in looked}
+    owners: dict[str, str] = {}
+    for _, file, owner in looked:
+        owners.setdefault(file, owner)  # several may have it: the lowest, as nic.sh says
     for owner in sorted({owners.get(f"socket:[{inode}]", unseen) for inode in inodes}):
         yield f"{owner} has a raw socket on {interface}"
     above = any(name.startswith("upper_") for name in names(root / "sys/class/net" / interface))

@@ -186,6 +186,21 @@ def test_an_interface_with_a_raw_socket_is_in_use(tmp_path):
     assert call(tree, "bind", CARD, "--dry-run").returncode == 0
 
 
+def test_of_several_processes_with_one_raw_socket_the_first_is_named(tmp_path):
+    """Given a socket that several processes have, and one with a file called so. Expect the lowest
+    that has the socket, named by doctor and by nic.sh."""
+    tree = a_host(tmp_path)
+    tree.put("sys/class/net/ens1/ifindex", "3")
+    line = "0000000000000000 3 3 0003 3 1 0 0 13"
+    tree.put("proc/net/packet", f"sk RefCnt Type Proto Iface R Rmem User Inode\n{line}\n")
+    tree.opens(7, "called-so", "/tmp/a -> socket:[13]", "/tmp/socket:[13]")
+    for process, name in ((900, "child"), (41, "replay-serve"), (1000, "grandchild")):
+        tree.opens(process, name, "socket:[13]")
+    says = "replay-serve (process 41) has a raw socket on ens1"
+    assert list(interfaces.lost_with(tree.root, "ens1")) == [says]
+    assert f"{CARD} is in use: {says}: take that away" in refused(tree, "bind", CARD)
+
+
 FIRST = "3: {}: <BROADCAST,UP> mtu 1500 {}qdisc mq state UP"
 
 
