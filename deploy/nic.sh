@@ -199,14 +199,29 @@ addresses() {
         | sed -n 's/.* inet \([0-9./]*\).*/the address \1/p'
 }
 
-# who_has FILE: a line for each process that has it open; FILE: as a link in /proc/PID/fd says, a
-# pattern of sed's. Those of other users are seen by root alone.
-who_has() {
-    ls -l /dev/null "$root"/proc/[0-9]*/fd 2>/dev/null \
-        | sed -n "/^[^ ]*\/fd:\$/h; \\,-> $1\$,{ g; s,.*/proc/\([0-9]*\)/fd:,\1,p; }" | sort -un \
-        | while read -r process; do
-            say "$(read_word "$root/proc/$process/comm") (process $process)"
-        done
+# open_files FILE: the process and number of each open file whose link in /proc/PID/fd is so, a
+# pattern of sed's, the lowest process first. Those of other users are seen by root alone.
+open_files() {
+    ls -l /dev/null "$root"/proc/[0-9]*/fd 2>/dev/null | sed -n "/^[^ ]*\/fd:\$/h
+        \\,^l[^>]* [0-9]* -> $1\$,{ s/^[^>]* \([0-9]*\) -> .*/\1/; G
+            s,\(.*\)\n.*/proc/\([0-9]*\)/fd:,\2 \1,p; }" | sort -u -k1,1n -k2,2n
+}
+
+# named PROCESS: what it is called, which is any bytes: those that a terminal obeys are left out.
+named() {
+    name=$(read_word "$root/proc/$1/comm")
+    say "$(printf %s "$name" | tr -c ' -~' '?') (process $1)"
+}
+
+# device_of PROCESS FILE: the number of the device that it has open, as sysfs has it, or nothing. Its
+# name says nothing: any user has such a file. O_PATH wants no right to what it names.
+device_of() {
+    flags=$(sed -n 's/^flags:[^0-7]*\([0-7]*\).*/0\1/p' "$root/proc/$1/fdinfo/$2" 2>/dev/null)
+    [ $((${flags:-0} & 010000000)) -eq 0 ] || return 0
+    found=$(stat -L -c '0x%t 0x%T %F' "$root/proc/$1/fd/$2" 2>/dev/null)
+    case $found in *" character special file") ;; *) return 0 ;; esac
+    found=${found% character special file}
+    say "$((${found% *})):$((${found#* }))"
 }
 
 # heard_on INTERFACE: a line for each process with a raw socket there, a server over af_packet say.
@@ -215,7 +230,7 @@ heard_on() {
     [ -n "$number" ] && [ -r "$root/proc/net/packet" ] || return 0
     while read -r _ _ _ _ index _ _ _ inode; do
         [ "$index" = "$number" ] || continue
-        owner=$(who_has "socket:\[$inode\]" | head -n 1)
+        owner=$(open_files "socket:\[$inode\]" | { read -r process _ && named "$process"; })
         say "${owner:-a process of another user} has a raw socket on $1"
     done < "$root/proc/net/packet" | sort -u
 }
@@ -240,20 +255,20 @@ promiscuous() {
 }
 
 # opened_card: a line for each process that has it past the kernel: a virtual machine, a server; also
-# one whose root is another folder.
+# one whose root is another folder. Looked at are files of the device's name alone: another might lie
+# in a network that does not answer.
 opened_card() {
     group=$(link_name "$device/iommu_group")
-    files=${group:+"vfio/$group vfio/noiommu-$group"}
-    for place in "$device"/vfio-dev/vfio* "$device"/uio/uio*; do
-        case ${place##*/} in
-        *\*) ;;
-        vfio*) files="$files vfio/devices/${place##*/}" ;;
-        *) files="$files ${place##*/}" ;;
-        esac
-    done
-    for file in $files; do
-        who_has ".*/dev/$file" | sed 's/$/ has it open/'
-    done
+    group=$root/sys/class/vfio/${group:-none}
+    for place in "$group" "${group%/*}/noiommu-${group##*/}" "$device"/vfio-dev/vfio* \
+        "$device"/uio/uio*; do
+        number=$(read_word "$place/dev")
+        [ -n "$number" ] || continue
+        open_files ".*/${place##*/}\( (deleted)\)*" | while read -r process file; do
+            [ "$(device_of "$process" "$file")" != "$number" ] \
+                || say "$(named "$process") has it open"
+        done
+    done | uniq
 }
 
 # listed LINES: in one sentence.

@@ -56,30 +56,99 @@ static int refuse(const char *what, const char *why) {
     return EXIT_WRONG;
 }
 
-/* The number behind queues= of a url, which stands between ?, & and commas; 0: none. */
-static unsigned long queues_of(const char *url) {
+/* An option of a URL, NAME=VALUE: they stand behind ?, between & and commas, in any order. */
+struct word {
+    const char *text;
+    size_t size;
+};
+
+static struct word options_of(const char *url) {
     const char *found = strchr(url, '?');
-    while (found && strncmp(found + 1, "queues=", 7) != 0) {
-        found = strpbrk(found + 1, "&,");
+    return (struct word){found ? found : "", 0};
+}
+
+/* Steps to the next one; 0 behind the last. */
+static int next_word(struct word *word) {
+    word->text += word->size;
+    word->text += strspn(word->text, "?&,");
+    word->size = strcspn(word->text, "&,");
+    return word->size > 0;
+}
+
+static int begins(const struct word *word, const char *name) {
+    return strncmp(word->text, name, strlen(name)) == 0;
+}
+
+/* How many queues the device of a URL has; 0: none are said, or it is one that has none (of which
+ * the core and the data plane know more to say). */
+static unsigned long queues_of(const char *url) {
+    struct word word = options_of(url);
+    unsigned long queues = 0;
+    int on_network = 0;
+    while (next_word(&word)) {
+        on_network |= begins(&word, "port=") || begins(&word, "vdev=net_af_packet")
+            || begins(&word, "vdev=net_af_xdp") || begins(&word, "vdev=net_tap");
+        queues = begins(&word, "queues=") ? strtoul(word.text + 7, NULL, 10) : queues;
     }
-    return found ? strtoul(found + 8, NULL, 10) : 0;
+    return on_network && strncmp(url, "dpdk://", 7) == 0 ? queues : 0;
+}
+
+static int read_card(const struct word *word, unsigned card[4]) {
+    card[0] = 0;
+    if (sscanf(word->text, "port=%4x:%2x:%2x.%1u", &card[0], &card[1], &card[2], &card[3]) == 4) {
+        return 1;
+    }
+    card[0] = 0;
+    return sscanf(word->text, "port=%2x:%2x.%1u", &card[1], &card[2], &card[3]) == 3;
+}
+
+/* A number behind a driver's name says nothing. */
+static size_t size_read(const struct word *word) {
+    size_t size = word->size;
+    while (begins(word, "vdev=") && word->text[size - 1] >= '0' && word->text[size - 1] <= '9') {
+        size--;
+    }
+    return size;
+}
+
+/* As the data plane reads them: 3:0.0 and 0000:03:00.0 are one card. */
+static int is_same(const struct word *one, const struct word *other) {
+    unsigned card[4], other_card[4];
+    if (read_card(one, card) && read_card(other, other_card)) {
+        return memcmp(card, other_card, sizeof card) == 0;
+    }
+    size_t size = size_read(one);
+    return size == size_read(other) && memcmp(one->text, other->text, size) == 0;
+}
+
+/* Whether the other URL has each option of this one. */
+static int has_all(const char *url, const char *other) {
+    int all = 1;
+    for (struct word word = options_of(url); all && next_word(&word);) {
+        int found = 0;
+        for (struct word its = options_of(other); !found && next_word(&its);) {
+            found = is_same(&word, &its);
+        }
+        all = found;
+    }
+    return all;
 }
 
 /* Each queue of a device is read by a server of its own. */
 static int check_queues(const struct request *request) {
     char why[256];
     for (int i = 0; i < request->url_count; i++) {
-        unsigned long queues = queues_of(request->urls[i]), alike = 0;
-        for (int k = 0; queues && k < request->url_count; k++) {
-            const char *options = strchr(request->urls[k], '?');
-            alike += options && strcmp(options, strchr(request->urls[i], '?')) == 0;
+        const char *url = request->urls[i];
+        unsigned long queues = queues_of(url), alike = 0;
+        for (int k = 0; queues > 1 && k < request->url_count; k++) {
+            alike += has_all(url, request->urls[k]) && has_all(request->urls[k], url);
         }
         if (queues > 1 && alike != queues) {
             snprintf(why, sizeof why,
                      "queues=%lu, and %lu with these options: each queue of a device is read by a "
                      "server of its own, and clients at the others would get no answer; give a URL "
                      "for each, at ports that follow, or leave queues= out", queues, alike);
-            return refuse(request->urls[i], why);
+            return refuse(url, why);
         }
     }
     return 0;

@@ -36,7 +36,7 @@ enum rp_frame_sizes {
     X(protocol,       "neither UDP nor ICMP") \
     X(icmp,           "ICMP other than an echo request that checks") \
     X(udp_length,     "a UDP length that does not fit its packet, or no bytes in it") \
-    X(udp_checksum,   "a wrong UDP checksum") \
+    X(udp_checksum,   "a wrong UDP checksum; from a veth pair: its tx checksum offload is on") \
     X(closed_port,    "a UDP port nobody listens on") \
     X(oversized,      "a datagram larger than the mtu, or a frame in several pieces") \
     X(other_vlan,     "no VLAN tag, or another one, where vlan= is expected") \

@@ -30,6 +30,7 @@ NO_PLANE = f"this build has no DPDK data plane (no replay_server/{elf.DATA_PLANE
 INSTALL_DPDK = "apt-get install librte-meta-net"
 SOCKET_BYTES = 8 << 20  # native/transport/transport_udp.h
 PAGES_BYTES = 2 << 30  # of free hugepages, where the host can spare so many
+VETHS_NAMED = 3
 CARD_BYTES = 64 << 20  # of hugepages: 40 MiB of frames at the largest mtu, rings, DPDK itself
 
 
@@ -325,6 +326,18 @@ def _about_xdp(name: str, whose: str) -> str:
     return f"{name} has an XDP program, {whose}: AF_XDP would replace it, and is refused there"
 
 
+def _about_veths(names: tuple[str, ...]) -> list[str]:
+    """What the other ends need where a server is to hear them. A host of containers has many."""
+    if not names:
+        return []
+    more = f" and {len(names) - VETHS_NAMED} more" if len(names) > VETHS_NAMED else ""
+    return [
+        f"behind a veth pair ({', '.join(names[:VETHS_NAMED])}{more}) the kernel leaves checksums "
+        f"to a card that is none, and a server over af_packet or af_xdp drops what comes from "
+        f"there; where such a client is, on its own interface: ethtool -K INTERFACE tx off"
+    ]
+
+
 def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
     """What makes any transport slower here, and what only DPDK cares for."""
     advice = []
@@ -360,6 +373,7 @@ def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
             "comes to that, or answers its clients by ICMP; on that server's interface: "
             "sysctl -w net.ipv4.conf.INTERFACE.forwarding=0"
         )
+    advice += _about_veths(host.veths)
     if not host.isolated:
         advice.append("no CPU is isolated: deploy/LATENCY.md has the kernel line")
     if uid and host.memlock is not None and host.memlock < 1 << 30:

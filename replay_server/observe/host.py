@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .interfaces import FOR_DPDK, interfaces_of, lost_with_card, opened_card, opened_past_the_kernel
+from .netlink import veths
 from .sysfs import lines, link_name, names, number, text
 from .xdp import with_xdp
 
@@ -101,6 +102,7 @@ class Host:
     installable: frozenset[str] = frozenset()  # kernel modules that modprobe would find
     nics: tuple[Nic, ...] = ()
     with_xdp: tuple[tuple[str, str], ...] = ()  # interfaces that have an XDP program: see xdp.py
+    veths: tuple[str, ...] = ()  # interfaces whose other end may be a container's
     socket_folder: str = "/run"  # where this user alone may make a socket; "": nowhere
 
 
@@ -157,6 +159,7 @@ def read_host(root: Path, uid: int | None = None) -> Host:
         installable=_installable(root),
         nics=_nics(root, user, groups),
         with_xdp=with_xdp() if root == Path("/") else (),
+        veths=veths() if root == Path("/") else (),
         socket_folder=_socket_folder(root, user, groups),
     )
 

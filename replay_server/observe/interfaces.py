@@ -18,6 +18,7 @@ import ipaddress
 import os
 import re
 import socket
+import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,9 +81,10 @@ def _carried(root: Path, interface: str) -> str:
     return DEFAULT if DEFAULT in found else next(iter(found), "")
 
 
-def _opened(root: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """Each open file whose name in /proc/PID/fd matches, and its process; those of other users are
-    seen by root alone. One look at all: a host has many files."""
+def _opened(root: Path, wanted: str) -> Iterator[tuple[Path, str, str]]:
+    """Each open file whose name in /proc/PID/fd matches: its place there, that name, its process;
+    the lowest process first. Those of other users are seen by root alone. One look at all: a host
+    has many files."""
     for process in sorted(int(name) for name in names(root / "proc") if name.isdigit()):
         folder = root / f"proc/{process}"
         for number in names(folder / "fd"):
@@ -90,8 +92,23 @@ def _opened(root: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
                 file = os.readlink(folder / "fd" / number)
             except OSError:  # closed since
                 continue
-            if wanted.search(file):
-                yield file, f"{text(folder / 'comm')} (process {process})"
+            if re.search(wanted, file):
+                yield folder / "fd" / number, file, f"{text(folder / 'comm')} (process {process})"
+
+
+def _device_of(place: Path) -> str:
+    """The number of the device that an open file is, as sysfs has it, or "". Its name says nothing:
+    any user has such a file. O_PATH wants no right to what it names."""
+    told = text(place.parents[1] / "fdinfo" / place.name)
+    flags = re.search(r"^flags:\s*([0-7]+)", told, re.MULTILINE)
+    if flags and int(flags[1], 8) & os.O_PATH:
+        return ""
+    try:
+        found = os.stat(place)
+    except OSError:
+        return ""
+    number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    return number if stat.S_ISCHR(found.st_mode) else ""
 
 
 def _listeners(root: Path, interface: str) -> Iterator[str]:
@@ -99,8 +116,10 @@ def _listeners(root: Path, interface: str) -> Iterator[str]:
     packets = lines(root / "proc/net/packet") if number else []
     inodes = [words[8] for words in packets if len(words) > 8 and words[4] == number]
     unseen = "a process of another user"
-    looked = _opened(root, re.compile(r"^socket:\[")) if inodes else ()
-    owners = {socket: owner for socket, owner in looked}
+    looked = _opened(root, r"^socket:\[") if inodes else ()
+    owners: dict[str, str] = {}
+    for _, file, owner in looked:
+        owners.setdefault(file, owner)  # several may have it: the lowest, as nic.sh says
     for owner in sorted({owners.get(f"socket:[{inode}]", unseen) for inode in inodes}):
         yield f"{owner} has a raw socket on {interface}"
     above = any(name.startswith("upper_") for name in names(root / "sys/class/net" / interface))
@@ -137,21 +156,24 @@ def interfaces_of(device: Path) -> tuple[str, ...]:
 
 
 def opened_past_the_kernel(root: Path) -> tuple[tuple[str, str], ...]:
-    """The devices of vfio's and uio's that are open, and by whom; also below a folder that a
-    process has for its root. For `opened_card`, of each card."""
-    return tuple(_opened(root, re.compile(r"/dev/(vfio/|uio)")))
+    """The devices of vfio's and uio's that are open, by their numbers, and by whom; also in a
+    folder that a process has for its root. For `opened_card`, of each card. Looked at are files of
+    their names alone: another might lie in a network that does not answer."""
+    kinds = (names(root / "sys/class" / kind) for kind in ("vfio", "vfio-dev", "uio"))
+    known = "|".join(re.escape(name) for kind in kinds for name in kind)
+    looked = _opened(root, rf"/({known})( \(deleted\))?$") if known else ()
+    return tuple((number, owner) for place, _, owner in looked if (number := _device_of(place)))
 
 
 def opened_card(root: Path, address: str, opened: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Who has the card past the kernel, a virtual machine or a server: a sentence each."""
     device = root / "sys/bus/pci/devices" / address
-    group = link_name(device / "iommu_group")
-    files = [f"vfio/{group}", f"vfio/noiommu-{group}"] if group else []
-    files += [f"vfio/devices/{name}" for name in names(device / "vfio-dev")]
-    files += names(device / "uio")
-    ours = tuple(f"/dev/{file}" for file in files)
-    found = {owner for file, owner in opened if file.endswith(ours)}
-    return tuple(f"{owner} has it open" for owner in sorted(found))
+    group = link_name(device / "iommu_group") or "none"
+    places = [root / "sys/class/vfio" / name for name in (group, f"noiommu-{group}")]
+    places += [device / kind / n for kind in ("vfio-dev", "uio") for n in names(device / kind)]
+    ours = {text(place / "dev") for place in places} - {""}
+    found = dict.fromkeys(owner for number, owner in opened if number in ours)
+    return tuple(f"{owner} has it open" for owner in found)
 
 
 def lost_with_card(root: Path, address: str) -> tuple[str, ...]:

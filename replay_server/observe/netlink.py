@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR, NLM_F_REQUEST_DUMP = 16, 18, 20, 22, 0x301
-IFLA_IFNAME, IFLA_PROMISCUITY, IFLA_NUM_RX_QUEUES, IFLA_XDP = 3, 30, 32, 43
+IFLA_IFNAME, IFLA_LINKINFO, IFLA_PROMISCUITY, IFLA_NUM_RX_QUEUES, IFLA_XDP = 3, 18, 30, 32, 43
+IFLA_INFO_KIND = 1
 IFA_LOCAL, IFF_PROMISC = 2, 0x100
 RTM_NEWROUTE, RTM_GETROUTE, RTM_NEWNEXTHOP, RTM_GETNEXTHOP = 24, 26, 104, 106
 RTM_NEWQDISC, RTM_GETQDISC, TCA_KIND = 36, 38, 1
@@ -29,6 +30,20 @@ def links() -> Iterator[tuple[int, dict[int, bytes]]]:
     """Number and attributes of each interface."""
     for body in _dumped(RTM_GETLINK, RTM_NEWLINK, socket.AF_UNSPEC):
         yield struct.unpack_from("=i", body, 4)[0], attributes(body[16:])
+
+
+def veths() -> tuple[str, ...]:
+    """The interfaces that are an end of a veth pair. () where the kernel does not tell."""
+    try:
+        there = [link for _, link in links()]
+    except OSError:
+        return ()
+    kinds = (attributes(link.get(IFLA_LINKINFO, b"")).get(IFLA_INFO_KIND, b"") for link in there)
+    return tuple(
+        os.fsdecode(link[IFLA_IFNAME].rstrip(b"\0"))
+        for link, kind in zip(there, kinds, strict=True)
+        if kind.rstrip(b"\0") == b"veth"
+    )
 
 
 def addresses(interface: str) -> list[str]:

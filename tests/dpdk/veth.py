@@ -27,6 +27,7 @@ from losses import losing
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
 
 from replay_server import Client, ReplayError, Server
+from replay_server.bench.namespaces import OFFLOADS, _ethtool, send_whole_frames
 
 KINDS = ("af_packet", "af_xdp")
 PORT = 7400
@@ -335,6 +336,23 @@ def fragment(source: bytes, target: bytes) -> bytes:
     frame[24:26] = b"\0\0"
     frame[24:26] = struct.pack(">H", sum16(bytes(frame[14:34])))
     return bytes(frame)
+
+
+def test_a_veth_pair_that_leaves_checksums_out_is_named(kind):
+    """Given a client whose end of the pair leaves checksums to a card. Expect no answer, and a
+    counter whose sentence says why; an answer once that is off."""
+    with serving(kind) as server:
+        _ethtool(INTERFACE, OFFLOADS["checksums"], 1)
+        try:
+            with pytest.raises(ReplayError, match="no answer"):
+                Client(URL, timeout=1.0)
+        finally:
+            send_whole_frames(INTERFACE)
+        said = {fact.name: fact for fact in server.stats().facts}["udp_checksum"]
+        assert said.value > 0 and "from a veth pair: its tx checksum offload" in said.sentence
+        with Client(URL, timeout=WAIT_S) as client:
+            rows = plain_rows(200)
+            assert all_there(client, client.extend("main", rows), rows)
 
 
 # -- a tap ---------------------------------------------------------------------------------------

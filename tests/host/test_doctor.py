@@ -230,9 +230,7 @@ def test_a_card_that_a_machine_has_open_is_not_usable_now(host):
     tree.pages(2048, {0: 512})
     tree.put("sys/class/iommu/dmar0/x", "")
     assert look(tree).nics[0].usable == NOW
-    tree.put("proc/4242/comm", "qemu-system-x86")
-    (tree.root / "proc/4242/fd").mkdir(parents=True)
-    (tree.root / "proc/4242/fd/9").symlink_to("/dev/vfio/7")
+    tree.opens(4242, "qemu-system-x86", tree.device("class/vfio/7", "dev/vfio/7"))
     nic = look(tree).nics[0]
     assert nic.usable == NOT
     assert nic.why == "it is in use: qemu-system-x86 (process 4242) has it open"

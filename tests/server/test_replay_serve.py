@@ -212,6 +212,38 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         assert said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
+PCI_URL = "dpdk://10.0.0.1:7400?port=0000:03:00.0,queues=2"
+
+
+@pytest.mark.parametrize(
+    ("urls", "is_short"),
+    [
+        (
+            (
+                f"{CARD_URL},queues=2",
+                "dpdk://10.0.0.1:7401?queues=2&iface=nothing0,vdev=net_af_packet",
+            ),
+            0,
+        ),
+        ((f"{CARD_URL}&queues=2", f"{CARD_URL},queues=2"), 0),
+        ((f"{CARD_URL}&queues=2", f"{CARD_URL}&queues=2&probe=off"), 1),
+        ((f"{CARD_URL}&queues=2", f"{CARD_URL}1&queues=2"), 1),
+        ((f"{CARD_URL}&queues=2", CARD_URL.replace("packet", "packet0") + "&queues=2"), 0),
+        ((PCI_URL, "dpdk://10.0.0.1:7401?queues=2,port=3:0.0"), 0),
+        ((PCI_URL, "dpdk://10.0.0.1:7401?queues=2,port=3:0.1"), 1),
+        (("dpdk://10.0.0.1:7400?vdev=net_ring,queues=2",), 0),
+        (("udp://127.0.0.1:0?queues=2",), 0),
+    ],
+)
+def test_servers_of_a_device_are_counted_by_their_options_as_they_are_read(config, urls, is_short):
+    """Given URLs whose options say the same in other words or another order, URLs that differ, and
+    devices without queues. Expect a missing server told of those that differ alone."""
+    command = [PROGRAM, str(config), *urls]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+    assert ("with these options" in done.stderr) == bool(is_short), done.stderr
+
+
 def test_what_another_moment_may_mend_is_code_one(config):
     """Given a second address whose port is taken. Expect one sentence, and 1; nothing counted."""
     with serving(config, ANY) as server:

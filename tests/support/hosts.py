@@ -155,6 +155,22 @@ class Tree:
         if on:
             self.link(f"sys/class/net/{on}/upper_{name}", f"sys/class/net/{name}")
 
+    def device(self, place: str, file: str, of: str = "/dev/full") -> Path:
+        """A device's number below sys/, and a file of that number: one of this machine's own."""
+        number = os.stat(of).st_rdev
+        self.put(f"sys/{place}/dev", f"{os.major(number)}:{os.minor(number)}\n")
+        (path := self.root / file).parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(of)
+        return path
+
+    def opens(self, process: int, name: str, *files: object) -> None:
+        """A process of that name has these open."""
+        (folder := self.root / f"proc/{process}/fd").mkdir(parents=True)
+        self.put(f"proc/{process}/comm", name)
+        for number, file in enumerate(files):
+            (folder / str(number)).symlink_to(str(file))
+
     def virtual_function(self, address: str, of: str = "0000:03:00.0", **settings) -> None:
         """A network card that is a virtual function of another."""
         self.nic(address, **settings)
