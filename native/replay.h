@@ -73,8 +73,8 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
  * Returns 0 or a negative status with error. */
 int rp_service_open(struct rp_service **service, const struct rp_server_config *config,
                     const char *url, const struct rp_service_options *options, char *error);
-/* Its own thread from now on; a second start does nothing. */
 int rp_pins(void); /* whether a thread can be pinned to a core on this system */
+/* Its own thread from now on; a second start does nothing. */
 int rp_service_start(struct rp_service *service);
 int rp_service_stop(struct rp_service *service); /* joins the thread; the server keeps its state */
 /* One turn by hand; 0 where there is nothing more to do now, or negative. */

@@ -77,11 +77,11 @@ static void settle(struct port *port, const struct rp_frame_host *at,
 static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
                         const struct rp_dpdk_options *options) {
     if (options->vdev > RP_VDEV_MEMIF) { /* over whatever its clients have */
-        snprintf(bound, RP_URL_TEXT_BYTES, "udp://%s:%u", url->host, port);
+        snprintf(bound, RP_URL_TEXT_BYTES, "udp://%.15s:%u", url->host, port);
     } else if (options->vdev == RP_VDEV_RING) {
-        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_ring", url->host, port);
+        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%.15s:%u?vdev=net_ring", url->host, port);
     } else {
-        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_memif,role=client,socket=%s",
+        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%.15s:%u?vdev=net_memif,role=client,socket=%s",
                  url->host, port, options->socket);
     }
 }

@@ -91,7 +91,7 @@ int rp_dpdk_open(struct rp_port **port, const struct rp_url *url,
     char why[RP_URL_ERROR_BYTES];
     const struct rp_dpdk_object *object = rp_dpdk_load(why);
     if (!object) {
-        snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%s:%u: %.170s", url->host, url->port, why);
+        snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.60s:%u: %.170s", url->host, url->port, why);
         return -RP_NO_TRANSPORT;
     }
     return object->open(port, url, options, server, bound, error);

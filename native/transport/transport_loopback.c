@@ -370,11 +370,11 @@ static int fail(struct loopback_port *port, int status, char *error, const char 
 static int serve(struct loopback_port *port, const char *name, int virtual_clock, char *error) {
     if (find_hub(name)) {
         return fail(port, RP_SYSTEM, error,
-                    "loopback://%s is served already in this process: choose another name", name);
+                    "loopback://%.63s is served already in this process: choose another name", name);
     }
     struct hub *hub = make_hub(name);
     if (!hub) {
-        return fail(port, RP_NO_MEMORY, error, "no memory for the hub loopback://%s", name);
+        return fail(port, RP_NO_MEMORY, error, "no memory for the hub loopback://%.63s", name);
     }
     hub->virtual_ns = virtual_clock ? 1000000000u : 0;
     join(hub, port);
@@ -389,12 +389,12 @@ static int visit(struct loopback_port *port, const char *name, struct rp_peer *s
     struct hub *hub = find_hub(name);
     if (!hub) {
         return fail(port, RP_SYSTEM, error,
-                    "nobody serves loopback://%s in this process; loopback:// never leaves its "
+                    "nobody serves loopback://%.63s in this process; loopback:// never leaves its "
                     "process: serve at udp://127.0.0.1:0 for several",
                     name);
     }
     if (!join(hub, port)) {
-        return fail(port, RP_FULL, error, "loopback://%s has no place left for a client", name);
+        return fail(port, RP_FULL, error, "loopback://%.63s has no place left for a client", name);
     }
     *server = hub->ports[0]->base.address;
     return 0;
@@ -416,7 +416,8 @@ int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
                      char *error) {
     struct loopback_port *made = make_port(options->mtu);
     if (!made) {
-        return fail(NULL, RP_NO_MEMORY, error, "no memory for a port of loopback://%s", url->host);
+        return fail(NULL, RP_NO_MEMORY, error, "no memory for a port of loopback://%.63s",
+                    url->host);
     }
     pthread_once(&once, watch_forks);
     lock(&hubs_lock);
@@ -429,7 +430,7 @@ int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
     if (options->serve) {
         *server = made->base.address;
     }
-    snprintf(bound, RP_URL_TEXT_BYTES, "loopback://%s", url->host);
+    snprintf(bound, RP_URL_TEXT_BYTES, "loopback://%.63s", url->host);
     *port = (struct rp_port *)(void *)made;
     return 0;
 }

@@ -84,7 +84,7 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char 
     snprintf(port, sizeof port, "%u", url->port);
     int failed = getaddrinfo(url->host, port, &hints, &found);
     if (failed) {
-        snprintf(error, RP_URL_ERROR_BYTES, "%s://%s:%u: no such host: %s", url->scheme, url->host,
+        snprintf(error, RP_URL_ERROR_BYTES, "%s://%.140s:%u: no such host: %s", url->scheme, url->host,
                  url->port, gai_strerror(failed));
         return -RP_BAD_ARGUMENT;
     }

@@ -116,8 +116,9 @@ static int read_options(struct rp_url *url, const char *at, int has_options) {
 
 /* A name is not resolved for this: only those that are this host by themselves count. */
 static int within_host(const struct rp_url *url) {
+    int is_number = url->host[strspn(url->host, ".0123456789")] == 0;
     return strcmp(url->host, "localhost") == 0 || strcmp(url->host, "::1") == 0
-           || strncmp(url->host, "127.", 4) == 0;
+           || (is_number && strncmp(url->host, "127.", 4) == 0);
 }
 
 int rp_url_parse(struct rp_url *url, const char *text, char *error) {
@@ -152,7 +153,7 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error) {
         }
     } else {
         const char *end = at + strcspn(at, "?");
-        if (!copy_span(url->host, sizeof url->host, at, end)) {
+        if (!copy_span(url->host, RP_URL_NAME_BYTES, at, end)) {
             return refuse(error, text, "a name of 1 to 63 bytes is expected behind ://");
         }
         at = end;

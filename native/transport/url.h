@@ -17,7 +17,8 @@
 
 enum rp_url_limits {
     RP_URL_SCHEME_BYTES = 16,
-    RP_URL_HOST_BYTES = 64, /* a host, or a loopback name */
+    RP_URL_HOST_BYTES = 254, /* a host: of a url's 255 bytes no more are left for it */
+    RP_URL_NAME_BYTES = 64,  /* a loopback name */
     RP_URL_TEXT_BYTES = 256,
     RP_URL_ERROR_BYTES = 256,
 };
@@ -27,7 +28,7 @@ struct rp_url {
     char host[RP_URL_HOST_BYTES]; /* without brackets */
     uint32_t mtu;                 /* 0: not said */
     uint32_t mtu_default;         /* its transport's; RP_MTU_HOST where that is larger and the
-                                     host is this one */
+                                     host is this one: localhost, a number of 127/8, ::1 */
     uint16_t port;
     char options[RP_URL_TEXT_BYTES]; /* NAME=VALUE&..., for schemes that have options of their own;
                                         mtu is read already */

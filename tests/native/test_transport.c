@@ -402,6 +402,8 @@ static void check_refusals(void) {
         {"zmq+tcp://0.0.0.0:0", 1, RP_INSECURE, "curve_secret_key"},
         {"tcp://127.0.0.1:1", 1, RP_NO_TRANSPORT, "no such transport"},
         {"loopback://", 1, RP_BAD_ARGUMENT, "a name"},
+        {"loopback://0123456789012345678901234567890123456789012345678901234567890123", 1,
+         RP_BAD_ARGUMENT, "1 to 63 bytes"},
         {"loopback://nobody", 0, RP_SYSTEM, "serve at udp://127.0.0.1:0 for several"},
     };
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
@@ -416,6 +418,24 @@ static void check_refusals(void) {
         CHECK(strstr(error, refusal->says), "%s: %s", refusal->url, error);
     }
     check_group("urls that are refused, each in a sentence");
+}
+
+/* Given hosts of urls. Expect a name of many parts to be one, and only names and numbers that are
+ * this host whatever is resolved to have its mtu. */
+static void check_hosts(void) {
+    static const struct { const char *host; uint32_t mtu; } hosts[] = {
+        {"replay-server-0.replay-server.reinforcement-learning.svc.cluster.local", RP_MTU_DEFAULT},
+        {"127.example.org", RP_MTU_DEFAULT}, {"127.0.0.1.org", RP_MTU_DEFAULT},
+        {"127.9.8.7", RP_MTU_HOST}, {"127.1", RP_MTU_HOST}, {"localhost", RP_MTU_HOST},
+    };
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        char text[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES];
+        struct rp_url url;
+        snprintf(text, sizeof text, "udp://%s:7400", hosts[i].host);
+        CHECK(rp_url_parse(&url, text, error) == 0, "%s", error);
+        CHECK(strcmp(url.host, hosts[i].host) == 0 && url.mtu_default == hosts[i].mtu, "%s", text);
+    }
+    check_group("hosts of urls, and which are this one");
 }
 
 static void check_names(void) {
@@ -564,6 +584,7 @@ int main(void) {
     check_odd_trains();
     check_server_gone();
     check_refusals();
+    check_hosts();
     check_names();
     check_budget();
     check_drops();

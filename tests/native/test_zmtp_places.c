@@ -153,10 +153,37 @@ static void check_owed(void) {
     check_group("what waited for who is gone is not taken");
 }
 
+/* Given a connection to which a greeting, commands and frames of each head are to leave, made up.
+ * Expect its end to count the datagrams alone, one that has left in part among them. */
+static void check_counted(void) {
+    static const struct { uint32_t left; uint64_t wait; } cases[] = {
+        {0, 3}, {63, 3}, {64, 3}, {66, 3}, {67, 3}, {69, 3}, {70, 2}, {379, 2}, {380, 1}, {383, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        open_port();
+        int client = join(1);
+        struct connection *one = &inside()->connections[0];
+        memset(one->out, 0, 400);
+        one->out[0] = 0xff;
+        memcpy(one->out + GREETING, "\4\1!\0\1a\2", 7); /* a command, a datagram, a long one */
+        one->out[70 + 7] = 301 >> 8;
+        one->out[70 + 8] = 301 & 255;
+        memcpy(one->out + 70 + 9 + 301, "\1\1b", 3);
+        one->out_first = cases[i].left;
+        one->out_end = 383;
+        rp_zmtp_end(inside(), one);
+        CHECK(fact("not_taken") == cases[i].wait, "%u have left: %" PRIu64, cases[i].left,
+              fact("not_taken"));
+        close_all(&client, 1);
+    }
+    check_group("what waits, counted");
+}
+
 int main(void) {
     check_who_goes();
     check_session_moves();
     check_share();
     check_owed();
+    check_counted();
     return check_done("test_zmtp_places");
 }
