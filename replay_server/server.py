@@ -258,8 +258,8 @@ class Server:
 
         sessions    sessions that are open now
         dropped     datagrams that the network did not take
-        dropped_in  datagrams that were dropped before they reached the engine, at least so many: the
-                    kernel counts a train of up to 64 datagrams that finds no room as one
+        dropped_in  datagrams that were dropped before they reached the engine, so many at least:
+                    the kernel counts a train of up to 64 datagrams that finds no room as one
         """
         raw = self._service.raw
         counters = _native.counters_of(lambda numbers: lib.rp_service_counters(raw, numbers))
