@@ -40,7 +40,7 @@ SPEC = Spec(
 )
 STREAMS, EPISODE = 3, 1000  # an observation is its episode's number times EPISODE and its step
 REMEDY = (
-    r"Sequence\(n\) is 0 \(n_step in a file\); expected at least 1, .*: "
+    r"Sequence\(n\) is 0 \(n_step in a file\); expected at least 1, .*; "
     r"{} copies as many rows; a region made with n=0 is another plan's: name a new one"
 )
 names = itertools.count()
