@@ -24,6 +24,8 @@
 #include "base/minmax.h"
 #include "drive/clock.h"
 #include "drive/link_drive.h"
+#include "drive/ports.h"
+#include "os/forks.h"
 #include "os/system.h"
 #include "os/word.h"
 #include "transport/transport_loopback.h"
@@ -407,10 +409,10 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
 
 /* All but the handle. */
 static void let_go(struct rp_link *link) {
-    rp_gate_hold_forks();
+    rp_forks_hold();
     rp_port_close(link->port);
     link->port = NULL;
-    rp_gate_allow_forks();
+    rp_forks_allow();
     if (link->memory) {
         munmap(link->memory, link->memory_bytes);
     }
@@ -445,7 +447,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
     }
     rp_gate_open(&link->gate, leave_in_child, link);
     link->options = *options;
-    int status = rp_port_open(&link->port, url, &wanted, &server, NULL, error);
+    int status = rp_ports_open(&link->port, url, &wanted, &server, NULL, error);
     if (!status) {
         link->passive = rp_loopback_is(link->port);
         link->spin.for_ns =

@@ -13,9 +13,11 @@
 
 #include "base/minmax.h"
 #include "drive/clock.h"
+#include "drive/ports.h"
 #include "drive/pump_gate.h"
 #include "drive/pump.h"
 #include "drive/service_memory.h"
+#include "os/forks.h"
 #include "os/system.h"
 #include "replay.h"
 #include "transport/transport_loopback.h"
@@ -269,7 +271,7 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
         .receive_bytes = options->receive_bytes, .send_bytes = options->send_bytes,
         .zmq = options->zmq};
     struct rp_peer own;
-    int status = rp_port_open(&service->port, url, &wanted, &own, service->address, error);
+    int status = rp_ports_open(&service->port, url, &wanted, &own, service->address, error);
     if (status) {
         return status;
     }
@@ -386,10 +388,10 @@ void rp_service_end(struct rp_service *service) {
         rp_server_farewell(service->server, service->port, service_now(service),
                            service->region.folder[0] != 0);
     }
-    rp_gate_hold_forks();
+    rp_forks_hold();
     rp_port_close(service->port);
     service->port = NULL;
-    rp_gate_allow_forks();
+    rp_forks_allow();
     rp_memory_close(&service->region);
 }
 

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "drive/pump_gate.h"
+#include "os/forks.h"
 #include "os/system.h"
 #include "protocol/status.h"
 
@@ -43,10 +43,10 @@ void rp_memory_none(struct rp_memory *memory) {
 /* Opens the folder where it is this user's own. A link is not followed: its owner chose where it
  * leads. AGAIN where there is none. */
 static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error) {
-    rp_gate_hold_forks();
+    rp_forks_hold();
     memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int failed = memory->file < 0 || fstat(memory->file, own) < 0 ? errno : 0;
-    rp_gate_allow_forks();
+    rp_forks_allow();
     if (failed == ENOENT) {
         return AGAIN;
     }
@@ -375,7 +375,7 @@ void rp_memory_close(struct rp_memory *memory) {
     if (memory->file >= 0) { /* a child that is just forked has it open, and so its lock */
         (void)flock(memory->file, LOCK_UN);
     }
-    rp_gate_hold_forks();
+    rp_forks_hold();
     rp_memory_forget(memory);
-    rp_gate_allow_forks();
+    rp_forks_allow();
 }

@@ -2,6 +2,7 @@
 #ifndef RP_OS_SYSTEM_H
 #define RP_OS_SYSTEM_H
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,11 +22,17 @@
 
 /* ---- locks ---- */
 
-#ifdef PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP
-#define RP_MUTEX_INITIALIZER PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP /* what asserts, asserts it */
-#else
-#define RP_MUTEX_INITIALIZER PTHREAD_MUTEX_INITIALIZER
-#endif
+/* One that knows its holder: whoever takes it twice, or leaves what another took, is answered with
+ * an error, which its caller asserts not to come. A plain one would wait for ever, or say
+ * nothing. */
+static inline void rp_mutex_make(pthread_mutex_t *lock) {
+    pthread_mutexattr_t attributes;
+    int failed = pthread_mutexattr_init(&attributes)
+        || pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK)
+        || pthread_mutex_init(lock, &attributes);
+    assert(!failed);
+    pthread_mutexattr_destroy(&attributes);
+}
 
 /* ---- chance ---- */
 
