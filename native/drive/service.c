@@ -107,12 +107,14 @@ int rp_service_start(struct rp_service *service) {
         .busy_poll = options->busy_poll, .core = options->core};
     int status = RP_PENDING;
     while (status == RP_PENDING) {
-        rp_pump_await(&service->pump);
-        status = rp_gate_enter(&service->gate);
+        status = rp_gate_enter(&service->gate); /* in a forked child nobody ends what is awaited */
         if (!status) {
             status = options->virtual_clock ? -RP_BAD_ARGUMENT
                                             : rp_pump_start(&service->pump, &job);
             rp_gate_leave(&service->gate);
+        }
+        if (status == RP_PENDING) {
+            rp_pump_await(&service->pump);
         }
     }
     return status;

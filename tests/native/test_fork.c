@@ -324,6 +324,45 @@ static void check_beside_connections(void) {
     check_group("forks beside connections that come and go");
 }
 
+struct toggler {
+    pthread_t thread;
+    struct rp_service *service;
+    _Atomic int stop;
+};
+
+static void *start_and_stop(void *argument) {
+    struct toggler *toggler = argument;
+    while (!atomic_load(&toggler->stop)) {
+        CHECK(rp_service_start(toggler->service) == 0);
+        CHECK(rp_service_stop(toggler->service) == 0);
+    }
+    return NULL;
+}
+
+/* Given a process that forks while another of its threads is stopping the server's. Expect a start
+ * in the child to be refused: it does not wait for a thread that is not there. */
+static void check_beside_stopping(void) {
+    struct rp_service_options serve = {0};
+    struct toggler toggler = {.service = open_service("udp://127.0.0.1:0", &serve)};
+    CHECK(pthread_create(&toggler.thread, NULL, start_and_stop, &toggler) == 0);
+    fflush(stdout);
+    for (int i = 0, rounds = check_rounds(300); i < rounds; i++) {
+        int status;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            end_child(rp_service_start(toggler.service) != -RP_FORKED);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "fork %d: status %x", i,
+              (unsigned)status);
+    }
+    atomic_store(&toggler.stop, 1);
+    CHECK(pthread_join(toggler.thread, NULL) == 0);
+    rp_service_close(toggler.service);
+    check_group("forks beside a server's thread that is stopped");
+}
+
 int main(void) {
     check_told();
     check_refused();
@@ -332,6 +371,7 @@ int main(void) {
     if (!ADDRESS_SANITIZER) { /* a thread of the parent's may hold its allocator's lock */
         check_closing();
         check_beside_connections();
+        check_beside_stopping();
     }
     return check_done("test_fork");
 }
