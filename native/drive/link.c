@@ -384,6 +384,20 @@ static int fill_options(const struct rp_link *link, struct rp_client_options *fi
     return status;
 }
 
+/* The client's, which no forked child gets. 0 or an errno. */
+static int map_memory(struct rp_link *link) {
+    rp_forks_hold();
+    void *memory = mmap(NULL, link->memory_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int failed = memory == MAP_FAILED ? errno : 0;
+    if (!failed) {
+        rp_pages_not_for_children(memory, link->memory_bytes);
+        link->memory = memory;
+    }
+    rp_forks_allow();
+    return failed;
+}
+
 static int open_client(struct rp_link *link, const struct rp_peer *server, char *error) {
     struct rp_client_options filled;
     int status = fill_options(link, &filled, error);
@@ -394,15 +408,12 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
     if (!link->memory_bytes) {
         return -RP_BAD_ARGUMENT;
     }
-    link->memory = mmap(NULL, link->memory_bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (link->memory == MAP_FAILED) {
-        link->memory = NULL;
+    int failed = map_memory(link);
+    if (failed) {
         snprintf(error, RP_ERROR_BYTES, "the system refused %zu bytes for a client: %s",
-                 link->memory_bytes, strerror(errno));
+                 link->memory_bytes, strerror(failed));
         return -RP_NO_MEMORY;
     }
-    rp_pages_not_for_children(link->memory, link->memory_bytes);
     return rp_client_open(&link->client, link->memory, link->memory_bytes, &filled, server,
                           rp_link_now(link), error);
 }
@@ -412,19 +423,21 @@ static void let_go(struct rp_link *link) {
     rp_forks_hold();
     rp_port_close(link->port);
     link->port = NULL;
-    rp_forks_allow();
     if (link->memory) {
         munmap(link->memory, link->memory_bytes);
+        link->memory = NULL;
     }
+    rp_forks_allow();
 }
 
 /* In a forked child: the parent's socket would outlive it here. A loopback port is left: its hub's
- * locks may be held for ever. The child has no mapping to let go of. */
+ * locks may be held for ever. */
 static void leave_in_child(void *owner) {
     struct rp_link *link = owner;
     if (link->port && !rp_loopback_is(link->port)) {
         rp_port_close(link->port);
     }
+    rp_pages_leave_in_child(link->memory, link->memory_bytes);
 }
 
 static void forget(struct rp_link *link) {

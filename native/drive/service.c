@@ -342,7 +342,7 @@ static int open_server(struct rp_service *service, const struct rp_server_config
 }
 
 /* In a forked child: a socket or a locked file left here would outlive the server. A loopback port
- * is left: its hub's locks may be held for ever. The child has no mapping to let go of. */
+ * is left: its hub's locks may be held for ever. */
 static void leave_in_child(void *owner) {
     struct rp_service *service = owner;
     if (service->port && !rp_loopback_is(service->port)) {

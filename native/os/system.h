@@ -13,6 +13,9 @@
 
 #include "os/posix.h"
 
+#ifdef __APPLE__
+#include <mach/vm_inherit.h>
+#endif
 #ifdef RP_POSIX
 #include <sys/random.h>
 #else
@@ -43,10 +46,25 @@ static inline int rp_entropy(void *target, size_t size) {
 
 /* ---- pages ---- */
 
-/* A forked child does not get these. */
+/* A forked child does not get these, where the system has a way to say so. Where it has none the
+ * child gets them, and its handler lets go of them by rp_pages_leave_in_child. */
 static inline void rp_pages_not_for_children(void *base, size_t bytes) {
-#ifdef MADV_DONTFORK
+#ifndef RP_POSIX
     (void)madvise(base, bytes, MADV_DONTFORK);
+#elif defined __APPLE__
+    (void)minherit(base, bytes, VM_INHERIT_NONE);
+#else
+    (void)base, (void)bytes;
+#endif
+}
+
+/* In a forked child: it has these no more; null is fine. Does nothing where the child never got
+ * them: other pages of its own may lie at the same place by now. */
+static inline void rp_pages_leave_in_child(void *base, size_t bytes) {
+#if defined RP_POSIX && !defined __APPLE__
+    if (base) {
+        (void)munmap(base, bytes);
+    }
 #else
     (void)base, (void)bytes;
 #endif

@@ -2,16 +2,19 @@
  * goes on.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "drive.h"
 #include "process.h"
+#include "drive/link_drive.h"
 #include "drive/pump_gate.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
@@ -91,7 +94,7 @@ static void check_lets_go(void) {
     struct rp_service_options serve = {.region_path = file}, plain = {0};
     struct rp_service *inner = open_service("loopback://inner", &plain);
     struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
-    CHECK(rp_service_start(service) == 0);
+    CHECK(rp_service_start(service) == 0 && mappings_of(path) > 0);
     snprintf(address, sizeof address, "%s", rp_service_address(service));
     fflush(stdout);
     pid_t child = fork();
@@ -102,6 +105,7 @@ static void check_lets_go(void) {
         CHECK(write(forked[1], &byte, 1) == 1);
         CHECK(rp_link_open(&link, "loopback://inner", &options, error) == -RP_SYSTEM, "not here");
         CHECK(rp_service_turn(inner) == -RP_FORKED && rp_service_lost(service) == NULL);
+        CHECK(mappings_of(path) == 0, "the child has the region");
         CHECK(read(held[0], &byte, 1) == 0);
         rp_service_close(service);
         rp_service_close(inner);
@@ -138,6 +142,9 @@ static void check_refused(void) {
     CHECK(open_descriptors() > before && rp_service_start(service) == 0);
     struct rp_link *link = drive_link(rp_service_address(service), &options);
     CHECK(rp_link_start_pump(link) == 0);
+    void *memory = link->memory;
+    unsigned char there;
+    CHECK(mincore(memory, 1, &there) == 0);
     struct rp_link *ended = drive_link(rp_service_address(service), &options);
     rp_link_end(ended, 0); /* and its memory is still its owner's */
     fflush(stdout);
@@ -145,6 +152,7 @@ static void check_refused(void) {
     CHECK(child >= 0);
     if (child == 0) {
         CHECK(open_descriptors() == before, "the child holds some of its parent's");
+        CHECK(mincore(memory, 1, &there) < 0 && errno == ENOMEM, "the child has the link's memory");
         CHECK(rp_link_ping(link, 1) == -RP_FORKED);
         CHECK(rp_link_wait(link, 1, 1, NULL) == -RP_FORKED);
         CHECK(rp_link_start_pump(link) == -RP_FORKED && rp_link_stop_pump(link) == -RP_FORKED);
@@ -212,6 +220,19 @@ static int internet_sockets(uint16_t port) {
     return count;
 }
 
+/* Mappings of a region's files that are more than a look at one which is being opened. */
+static int shared_mappings(void) {
+    char line[512];
+    int count = 0;
+    FILE *file = fopen("/proc/self/maps", "r");
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file)) {
+        count += strstr(line, " rw-s ") && strstr(line, "/tmp/test_fork_");
+    }
+    fclose(file);
+    return count;
+}
+
 struct churn {
     pthread_t thread;
     const char *region; /* null: links, else services whose region this is */
@@ -252,12 +273,14 @@ static void fork_often(int forks, uint16_t port) {
             close(files[j]);
         }
         if (child == 0) {
-            end_child(missing + 10 * (internet_sockets(port) > 0));
+            end_child(missing + 10 * (internet_sockets(port) > 0)
+                      + 20 * (shared_mappings() > 0));
         }
         CHECK(waitpid(child, &status, 0) == child && missing == 0);
         CHECK(WIFEXITED(status), "fork %d: the child died of signal %d", i, WTERMSIG(status));
         CHECK(WEXITSTATUS(status) % 10 == 0, "fork %d: the child lost a file of its parent's", i);
-        CHECK(WEXITSTATUS(status) == 0, "fork %d: the child keeps a socket of its parent's", i);
+        CHECK(WEXITSTATUS(status) / 10 % 2 == 0, "fork %d: the child keeps a socket", i);
+        CHECK(WEXITSTATUS(status) == 0, "fork %d: the child keeps its parent's region", i);
     }
 }
 
