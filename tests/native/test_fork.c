@@ -51,8 +51,24 @@ static void note_fork(void *owner) {
     ++*(uint32_t *)owner;
 }
 
+/* In a child with a gate of its own: its child hears of that gate, and of none of its parent's
+ * parent, which were let go of. */
+static int is_told_of_its_own(const uint32_t told[3]) {
+    struct rp_gate own;
+    uint32_t told_own = 0, sum = told[0] + told[1] + told[2];
+    int status;
+    rp_gate_open(&own, note_fork, &told_own);
+    pid_t child = fork();
+    if (child == 0) {
+        end_child(told_own != 1 || told[0] + told[1] + told[2] != sum);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    rp_gate_free(&own);
+    return status == 0;
+}
+
 /* Given three gates, and one of them freed: the oldest, the middle one, the newest. Expect a forked
- * child to be told once for each that is left, and only for those. */
+ * child to be told once for each that is left, and only for those; and its own child of its own. */
 static void check_told(void) {
     for (int freed = 0; freed < 3; freed++) {
         struct rp_gate gates[3];
@@ -66,6 +82,7 @@ static void check_told(void) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
+            CHECK(is_told_of_its_own(told));
             end_child((int)(told[0] + 4 * told[1] + 16 * told[2]));
         }
         CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
