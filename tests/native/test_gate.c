@@ -256,8 +256,8 @@ static void check_wakes(int kind) {
 }
 
 /* Given a driver asleep in the port, no longer than it may, and a post that sends. Expect it woken
- * where it is a caller, whose answer the post's turn may have brought; and not where it is the pump,
- * which waits for no answer of its own. */
+ * where it is a caller, whose answer the post's turn may have brought; and not where it is the
+ * pump, which waits for no answer of its own. */
 static void check_wakes_caller(int pumped) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.unkept = 1};

@@ -324,8 +324,8 @@ static void check_kept(void) {
     check_group("who is busy elsewhere keeps the session");
 }
 
-/* Given a link that another thread drives, and at which nobody looked for long. Expect its keeper to
- * come, and to leave the turns to that thread. */
+/* Given a link that another thread drives, and at which nobody looked for long. Expect its keeper
+ * to come, and to leave the turns to that thread. */
 static void check_not_kept(void) {
     struct rp_link_options options = {0};
     struct rp_service *service = serve_for(30000);
