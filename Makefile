@@ -48,10 +48,14 @@ native: $(PROGRAMS)          ## build the C core and run its own tests
 	$(call all_of,$(PROGRAMS))
 native-san: $(PROGRAMS_SAN) fuzz-replay  ## the same tests under the address and undefined-behaviour sanitizers
 	$(call all_of,$(PROGRAMS_SAN))
-native-tsan: $(BUILD)/tsan/test_pump $(BUILD)/tsan/test_gate $(BUILD)/tsan/test_service $(BUILD)/tsan/test_fork ## the tests of threads under the thread sanitizer
+# What the POSIX build has of its own is native/os alone.
+TSAN_POSIX := build/posix/tsan/test_ready build/posix/tsan/test_os
+native-tsan: $(BUILD)/tsan/test_pump $(BUILD)/tsan/test_gate $(BUILD)/tsan/test_service $(BUILD)/tsan/test_fork $(TSAN_POSIX) ## the tests of threads under the thread sanitizer
 	$(Q)set -e; for p in $^; do $$p; done
 $(BUILD)/tsan/%: tests/native/%.c $(NATIVE) $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative $< $(NATIVE) -o $@ -lpthread -lm
+$(TSAN_POSIX): build/posix/tsan/%: tests/native/%.c $(filter native/os/%,$(NATIVE)) $(HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -DRP_POSIX $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative $(filter %.c,$^) -o $@ -lpthread -lm
 
 # Packages change seldom and the core often, so each has its own stamp: a changed .c costs no pip.
 # pip says nothing for minutes where its output is no terminal: what it has brought is said instead.

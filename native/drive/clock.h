@@ -1,5 +1,6 @@
-/* The clock. Only the drivers (service.c, link.c, pump.c) include this: engines and transports
- * get the time from their caller. */
+/* The clock. It is read in drive/ and in os/ only, and by the data plane in dpdk/: engines get the
+ * time from their caller, and a transport that waits leaves the clock to os/ (a sleep's end, a
+ * second's tick). */
 #ifndef RP_CLOCK_H
 #define RP_CLOCK_H
 

@@ -24,6 +24,8 @@
 #include "base/minmax.h"
 #include "drive/clock.h"
 #include "drive/link_drive.h"
+#include "drive/ports.h"
+#include "os/forks.h"
 #include "os/system.h"
 #include "os/word.h"
 #include "transport/transport_loopback.h"
@@ -382,6 +384,20 @@ static int fill_options(const struct rp_link *link, struct rp_client_options *fi
     return status;
 }
 
+/* The client's, which no forked child gets. 0 or an errno. */
+static int map_memory(struct rp_link *link) {
+    rp_forks_hold();
+    void *memory = mmap(NULL, link->memory_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int failed = memory == MAP_FAILED ? errno : 0;
+    if (!failed) {
+        rp_pages_not_for_children(memory, link->memory_bytes);
+        link->memory = memory;
+    }
+    rp_forks_allow();
+    return failed;
+}
+
 static int open_client(struct rp_link *link, const struct rp_peer *server, char *error) {
     struct rp_client_options filled;
     int status = fill_options(link, &filled, error);
@@ -392,37 +408,36 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
     if (!link->memory_bytes) {
         return -RP_BAD_ARGUMENT;
     }
-    link->memory = mmap(NULL, link->memory_bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (link->memory == MAP_FAILED) {
-        link->memory = NULL;
+    int failed = map_memory(link);
+    if (failed) {
         snprintf(error, RP_ERROR_BYTES, "the system refused %zu bytes for a client: %s",
-                 link->memory_bytes, strerror(errno));
+                 link->memory_bytes, strerror(failed));
         return -RP_NO_MEMORY;
     }
-    rp_pages_not_for_children(link->memory, link->memory_bytes);
     return rp_client_open(&link->client, link->memory, link->memory_bytes, &filled, server,
                           rp_link_now(link), error);
 }
 
 /* All but the handle. */
 static void let_go(struct rp_link *link) {
-    rp_gate_hold_forks();
+    rp_forks_hold();
     rp_port_close(link->port);
     link->port = NULL;
-    rp_gate_allow_forks();
     if (link->memory) {
         munmap(link->memory, link->memory_bytes);
+        link->memory = NULL;
     }
+    rp_forks_allow();
 }
 
-/* In a forked child: closes the parent's socket, which would outlive the parent here. A loopback
- * port is left as it is: its hub's locks may be held for ever. The child has no mapping to free. */
+/* In a forked child: the parent's socket would outlive it here. A loopback port is left: its hub's
+ * locks may be held for ever. */
 static void leave_in_child(void *owner) {
     struct rp_link *link = owner;
     if (link->port && !rp_loopback_is(link->port)) {
         rp_port_close(link->port);
     }
+    rp_pages_leave_in_child(link->memory, link->memory_bytes);
 }
 
 static void forget(struct rp_link *link) {
@@ -445,7 +460,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
     }
     rp_gate_open(&link->gate, leave_in_child, link);
     link->options = *options;
-    int status = rp_port_open(&link->port, url, &wanted, &server, NULL, error);
+    int status = rp_ports_open(&link->port, url, &wanted, &server, NULL, error);
     if (!status) {
         link->passive = rp_loopback_is(link->port);
         link->spin.for_ns =

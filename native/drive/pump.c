@@ -44,11 +44,20 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* The thread inherits a mask without signals; the caller's is put back. */
+/* The thread inherits a mask that lets no signal through but those of its own faults, where its
+ * starter does: what a program has installed to report a crash runs for this thread too. The
+ * caller's mask is put back. */
 static int create(struct rp_pump *pump, const pthread_attr_t *attributes) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+    sigset_t blocked, before;
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        if (!sigismember(&before, faults[i])) {
+            sigdelset(&blocked, faults[i]);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &blocked, NULL);
     int failed = pthread_create(&pump->thread, attributes, run, pump);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
@@ -65,7 +74,7 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job) {
     pump->stop = 0;
     pthread_attr_init(&attributes);
     if (job->core) {
-        failed = rp_pin(&attributes, job->core - 1);
+        failed = job->core < 0 ? EINVAL : rp_pin(&attributes, job->core - 1);
     }
     failed = failed ? failed : create(pump, &attributes);
     pthread_attr_destroy(&attributes);

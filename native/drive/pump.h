@@ -1,7 +1,7 @@
 /* The pump: a thread that repeats the turns of a job until it is stopped. Spins, then sleeps.
  *
  * It knows nothing of servers and clients: a job is three functions. Signals are blocked in it, so
- * that they reach the program's own threads.
+ * that they reach the program's own threads; but not those of a fault, which are its own.
  */
 #ifndef RP_PUMP_H
 #define RP_PUMP_H

@@ -17,43 +17,43 @@
 #include <stddef.h>
 
 #include "drive/pump.h"
-#include "os/system.h"
+#include "os/forks.h"
 #include "os/word.h"
 #include "protocol/status.h"
 
 enum { SPINS_MAX = 100, BITS = 32 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t list_lock = RP_MUTEX_INITIALIZER;
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* taken while forks are held */
 static struct rp_gate *list;
 static uint32_t forks; /* written in a child, before it has any thread but one */
 
 /* ---- forks ---- */
 
-void rp_gate_hold_forks(void) {
+static void take_list(void) {
+    rp_forks_hold();
     int failed = pthread_mutex_lock(&list_lock);
     assert(!failed);
 }
 
-void rp_gate_allow_forks(void) {
+static void leave_list(void) {
     int failed = pthread_mutex_unlock(&list_lock);
     assert(!failed);
+    rp_forks_allow();
 }
 
-/* The list of gates is emptied: the parent's gates are in no list here. The lock is made new: its
- * owner is a thread of the parent's, which unlocks it only there. */
+/* The gates of the parent are let go of: they are in no list here. Nobody has its lock: who takes
+ * that holds forks. */
 static void in_child(void) {
     forks++;
     for (struct rp_gate *gate = list; gate; gate = gate->after) {
         gate->forked(gate->owner);
     }
     list = NULL;
-    list_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
 }
 
 static void watch_forks(void) {
-    int failed = pthread_atfork(rp_gate_hold_forks, rp_gate_allow_forks, in_child);
-    assert(!failed);
+    rp_forks_watch(in_child);
 }
 
 int rp_gate_forked(const struct rp_gate *gate) {
@@ -65,26 +65,26 @@ int rp_gate_forked(const struct rp_gate *gate) {
 void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner) {
     pthread_once(&once, watch_forks);
     *gate = (struct rp_gate){.forked = forked, .owner = owner};
-    rp_gate_hold_forks();
+    take_list();
     gate->forks = forks;
     gate->after = list;
     if (list) {
         list->before = gate;
     }
     list = gate;
-    rp_gate_allow_forks();
+    leave_list();
 }
 
 void rp_gate_free(struct rp_gate *gate) {
     if (rp_gate_forked(gate)) {
         return;
     }
-    rp_gate_hold_forks();
+    take_list();
     *(gate->before ? &gate->before->after : &list) = gate->after;
     if (gate->after) {
         gate->after->before = gate->before;
     }
-    rp_gate_allow_forks();
+    leave_list();
 }
 
 /* ---- the lock ---- */

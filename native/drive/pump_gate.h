@@ -12,8 +12,8 @@
  *
  * In a forked child every entry is refused: the thread that drove the object, and perhaps held its
  * lock, is not there. A child has to release sockets and locked files at once: the function that
- * was given to rp_gate_open does that. The state that this function reads is changed only between
- * rp_gate_hold_forks and rp_gate_allow_forks: so a child finds it from before the change or after.
+ * was given to rp_gate_open does that. The state that this function reads is changed only while
+ * forks are held (os/forks.h): so a child finds it from before the change or after.
  *
  *   the ticket that is inside = serving < next, or none is: serving == next
  *   outside = calls under way that stepped out
@@ -38,11 +38,6 @@ struct rp_gate {
 /* forked(owner) is called in every forked child, which has one thread; it may close and free, and
  * must take no lock. */
 void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner);
-/* Between these two calls fork(2) waits, and so do other threads that open or free gates, or hold
- * forks: so only a few closes of files go between. The holding thread does none of these itself.
- * Not to be called in `forked`. */
-void rp_gate_hold_forks(void);
-void rp_gate_allow_forks(void);
 /* No thread is inside, waits, or will come: the memory may be freed. */
 void rp_gate_free(struct rp_gate *gate);
 

@@ -13,9 +13,11 @@
 
 #include "base/minmax.h"
 #include "drive/clock.h"
+#include "drive/ports.h"
 #include "drive/pump_gate.h"
 #include "drive/pump.h"
 #include "drive/service_memory.h"
+#include "os/forks.h"
 #include "os/system.h"
 #include "replay.h"
 #include "transport/transport_loopback.h"
@@ -105,12 +107,14 @@ int rp_service_start(struct rp_service *service) {
         .busy_poll = options->busy_poll, .core = options->core};
     int status = RP_PENDING;
     while (status == RP_PENDING) {
-        rp_pump_await(&service->pump);
-        status = rp_gate_enter(&service->gate);
+        status = rp_gate_enter(&service->gate); /* in a forked child nobody ends what is awaited */
         if (!status) {
             status = options->virtual_clock ? -RP_BAD_ARGUMENT
                                             : rp_pump_start(&service->pump, &job);
             rp_gate_leave(&service->gate);
+        }
+        if (status == RP_PENDING) {
+            rp_pump_await(&service->pump);
         }
     }
     return status;
@@ -269,7 +273,7 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
         .receive_bytes = options->receive_bytes, .send_bytes = options->send_bytes,
         .zmq = options->zmq};
     struct rp_peer own;
-    int status = rp_port_open(&service->port, url, &wanted, &own, service->address, error);
+    int status = rp_ports_open(&service->port, url, &wanted, &own, service->address, error);
     if (status) {
         return status;
     }
@@ -337,8 +341,8 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     return status;
 }
 
-/* In a forked child: a socket or a locked file left open here would outlive the server. A loopback
- * port is left as it is: its hub's locks may be held for ever. The child has no mapping to free. */
+/* In a forked child: a socket or a locked file left here would outlive the server. A loopback port
+ * is left: its hub's locks may be held for ever. */
 static void leave_in_child(void *owner) {
     struct rp_service *service = owner;
     if (service->port && !rp_loopback_is(service->port)) {
@@ -386,10 +390,10 @@ void rp_service_end(struct rp_service *service) {
         rp_server_last_turn(service->server, service->port, service_now(service),
                            service->region.folder[0] != 0);
     }
-    rp_gate_hold_forks();
+    rp_forks_hold();
     rp_port_close(service->port);
     service->port = NULL;
-    rp_gate_allow_forks();
+    rp_forks_allow();
     rp_memory_close(&service->region);
 }
 

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "drive/pump_gate.h"
+#include "os/forks.h"
 #include "os/system.h"
 #include "protocol/status.h"
 
@@ -43,10 +43,10 @@ void rp_memory_none(struct rp_memory *memory) {
 /* Opens the folder if it is this user's own. A link is not followed: its owner chose where it
  * leads. AGAIN where there is no folder. */
 static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error) {
-    rp_gate_hold_forks();
+    rp_forks_hold();
     memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int failed = memory->file < 0 || fstat(memory->file, own) < 0 ? errno : 0;
-    rp_gate_allow_forks();
+    rp_forks_allow();
     if (failed == ENOENT) {
         return AGAIN;
     }
@@ -265,6 +265,19 @@ static int allocate(int file, uint64_t offset, uint64_t bytes) {
     return failed;
 }
 
+/* Pages that no forked child gets, whenever it is forked; null, and errno. */
+static void *map_pages(void *at, uint64_t bytes, int flags, int file) {
+    rp_forks_hold();
+    void *pages = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
+    int failed = pages == MAP_FAILED ? errno : 0;
+    if (!failed) {
+        rp_pages_not_for_children(pages, bytes);
+    }
+    rp_forks_allow();
+    errno = failed;
+    return failed ? NULL : pages;
+}
+
 /* Room on the disk for the file's pages, then the pages over their part of the range. */
 static int map_file(struct rp_memory *memory, const struct rp_segments *segments,
                     const struct rp_segment *segment, char *error) {
@@ -294,8 +307,7 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
         status = no_room(error, segments, strerror(failed));
     }
     uint8_t *at = (uint8_t *)memory->base + segment->offset;
-    if (!status && mmap(at, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0)
-            == MAP_FAILED) {
+    if (!status && !map_pages(at, segment->bytes, MAP_SHARED | MAP_FIXED, file)) {
         status = no_room(error, segments, strerror(errno));
     }
     if (!status && segment->at_need) {
@@ -321,18 +333,17 @@ int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, 
     if (status) {
         return status;
     }
-    void *base = mmap(NULL, segments->bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
+    rp_forks_hold();
+    memory->bytes = segments->bytes;
+    memory->base = map_pages(NULL, memory->bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    rp_forks_allow();
+    if (!memory->base) {
         return no_room(error, segments, strerror(errno));
     }
-    memory->base = base;
-    memory->bytes = segments->bytes;
     for (uint32_t i = 0; memory->folder[0] && !status && i < segments->count; i++) {
         status = map_file(memory, segments, &segments->segment[i], error);
     }
     rp_pages_huge(memory->base, memory->bytes); /* without them, slower */
-    rp_pages_not_for_children(memory->base, memory->bytes);
     return status;
 }
 
@@ -354,6 +365,7 @@ int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes) {
 }
 
 void rp_memory_forget(struct rp_memory *memory) {
+    rp_pages_leave_in_child(memory->base, memory->bytes);
     if (memory->file >= 0) {
         close(memory->file);
     }
@@ -364,9 +376,12 @@ void rp_memory_forget(struct rp_memory *memory) {
 }
 
 void rp_memory_close(struct rp_memory *memory) {
+    rp_forks_hold();
     if (memory->base) {
         munmap(memory->base, memory->bytes);
+        memory->base = NULL;
     }
+    rp_forks_allow();
     if (memory->made) { /* under its lock: no other process uses it */
         empty_folder(memory);
         (void)unlinkat(memory->file, making, 0);
@@ -375,7 +390,7 @@ void rp_memory_close(struct rp_memory *memory) {
     if (memory->file >= 0) { /* a child that is just forked has it open, and so its lock */
         (void)flock(memory->file, LOCK_UN);
     }
-    rp_gate_hold_forks();
+    rp_forks_hold();
     rp_memory_forget(memory);
-    rp_gate_allow_forks();
+    rp_forks_allow();
 }

@@ -6,7 +6,9 @@
  * to. Until then it holds a file `making`. If a start dies, however late, that file stays, and
  * shows that no client was ever served from the folder: the next start rebuilds it. Without that
  * file PATH.new is somebody's region of that name, and is left alone. Folders are locked while they
- * are used, PATH.new while it is made. Forked children do not inherit the mapping.
+ * are used, PATH.new while it is made. A forked child has none of the mapping once it runs: it does
+ * not inherit it, or lets go of it as it begins, where the system has no way to keep it from
+ * children. (Of a start under way it may have rp_memory_state's, which is read-only and private.)
  *
  * Every page gets its room on the disk before it is touched, so that a full disk is never a SIGBUS.
  * State, tables and the weights' seal get it at open, where a full disk is an error sentence. The

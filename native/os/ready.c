@@ -1,4 +1,9 @@
-/* Readiness as in ready.h: what epoll keeps in the kernel, poll(2) is given anew at each look. */
+/* Readiness as in ready.h: what epoll keeps in the kernel, poll(2) is given anew at each look.
+ *
+ * poll writes into the list that it is given. So a sleeper gives it a list of its own, copied under
+ * a lock that nobody holds while polling. A change made while it sleeps wakes it, since its copy
+ * does not have that: its caller looks again, and sleeps on a new copy.
+ */
 #include "os/ready.h"
 
 #ifndef RP_POSIX
@@ -74,9 +79,12 @@ int rp_ready_sleep(struct rp_ready *ready, const struct rp_wake *wake, uint64_t 
 
 #else
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "os/system.h"
 
 static const uint64_t SECOND_NS = 1000000000u;
 
@@ -88,25 +96,46 @@ static uint64_t clock_ns(void) {
 
 int rp_ready_open(struct rp_ready *ready, uint32_t capacity) {
     *ready = (struct rp_ready){.capacity = capacity, .ticked_ns = clock_ns()};
-    ready->waits = calloc(capacity + 1, sizeof *ready->waits);
-    ready->keys = calloc(capacity + 1, sizeof *ready->keys);
-    if (!ready->waits || !ready->keys) {
+    ready->waits = calloc(capacity, sizeof *ready->waits);
+    ready->keys = calloc(capacity, sizeof *ready->keys);
+    ready->asleep = calloc(capacity + 1, sizeof *ready->asleep);
+    rp_mutex_make(&ready->lock);
+    if (!ready->waits || !ready->keys || !ready->asleep) {
         rp_ready_close(ready);
         return -1;
     }
-    ready->waits[0] = (struct pollfd){.fd = -1, .events = POLLIN};
     return 0;
 }
 
+/* In a forked child too, where a sleeper of the parent's may have the lock for ever: so that is not
+ * destroyed, which frees nothing on the systems we know. */
 void rp_ready_close(struct rp_ready *ready) {
     free(ready->waits);
     free(ready->keys);
+    free(ready->asleep);
     memset(ready, 0, sizeof *ready);
 }
 
+static void take(struct rp_ready *ready) {
+    int failed = pthread_mutex_lock(&ready->lock);
+    assert(!failed);
+}
+
+static void leave(struct rp_ready *ready) {
+    int failed = pthread_mutex_unlock(&ready->lock);
+    assert(!failed);
+}
+
+static void leave_changed(struct rp_ready *ready) {
+    if (ready->sleeper) {
+        rp_wake_set(ready->sleeper);
+    }
+    leave(ready);
+}
+
 static uint32_t place_of(const struct rp_ready *ready, int socket) {
-    uint32_t place = 1;
-    while (place <= ready->count && ready->waits[place].fd != socket) {
+    uint32_t place = 0;
+    while (place < ready->count && ready->waits[place].fd != socket) {
         place++;
     }
     return place;
@@ -126,22 +155,28 @@ int rp_ready_add(struct rp_ready *ready, int socket, uint32_t key, uint32_t even
         errno = ENOSPC;
         return -1;
     }
-    set(ready, ++ready->count, socket, key, events);
+    take(ready);
+    set(ready, ready->count++, socket, key, events);
+    leave_changed(ready);
     return 0;
 }
 
 void rp_ready_change(struct rp_ready *ready, int socket, uint32_t key, uint32_t events) {
     uint32_t place = place_of(ready, socket);
-    if (place <= ready->count) {
+    if (place < ready->count) {
+        take(ready);
         set(ready, place, socket, key, events);
+        leave_changed(ready);
     }
 }
 
 void rp_ready_remove(struct rp_ready *ready, int socket) {
     uint32_t place = place_of(ready, socket);
-    if (place <= ready->count) {
-        ready->waits[place] = ready->waits[ready->count];
-        ready->keys[place] = ready->keys[ready->count--];
+    if (place < ready->count) {
+        take(ready);
+        ready->waits[place] = ready->waits[--ready->count];
+        ready->keys[place] = ready->keys[ready->count];
+        leave_changed(ready);
     }
 }
 
@@ -152,16 +187,15 @@ static uint64_t until_tick(const struct rp_ready *ready) {
 
 uint32_t rp_ready_look(struct rp_ready *ready, struct rp_ready_event *events, uint32_t count) {
     uint32_t found = 0;
-    ready->waits[0].fd = -1;
     if (count && !until_tick(ready)) {
         events[found++] = (struct rp_ready_event){.key = RP_READY_SECOND, .events = RP_READY_IN};
     }
-    if (poll(ready->waits, ready->count + 1, 0) <= 0) {
+    if (poll(ready->waits, ready->count, 0) <= 0) {
         return found;
     }
     uint32_t place = ready->first;
     for (uint32_t i = 0; i < ready->count && found < count; i++) {
-        place = place % ready->count + 1;
+        place = (place + 1) % ready->count;
         short revents = ready->waits[place].revents;
         if (revents) {
             uint32_t in = revents & ~POLLOUT ? RP_READY_IN : 0;
@@ -176,19 +210,46 @@ uint32_t rp_ready_look(struct rp_ready *ready, struct rp_ready_event *events, ui
 
 uint32_t rp_ready_seconds(struct rp_ready *ready) {
     uint64_t seconds = until_tick(ready) ? 0 : (clock_ns() - ready->ticked_ns) / SECOND_NS;
+    take(ready);
     ready->ticked_ns += seconds * SECOND_NS;
+    leave(ready);
     return (uint32_t)seconds;
 }
 
+/* The sleeper's copy, with its wake before it; returns how many those are, and in *tick_ns how long
+ * it is until a second has passed. */
+static nfds_t lie_down(struct rp_ready *ready, const struct rp_wake *wake, uint64_t *tick_ns) {
+    take(ready);
+    uint32_t count = ready->count;
+    ready->sleeper = wake;
+    ready->asleep[0] = (struct pollfd){.fd = wake->read, .events = POLLIN};
+    for (uint32_t i = 0; i < count; i++) { /* not the answers, which a look may be writing */
+        ready->asleep[1 + i].fd = ready->waits[i].fd;
+        ready->asleep[1 + i].events = ready->waits[i].events;
+    }
+    *tick_ns = until_tick(ready);
+    leave(ready);
+    return count + 1;
+}
+
+static int get_up(struct rp_ready *ready) {
+    take(ready);
+    ready->sleeper = NULL;
+    int ticks = !until_tick(ready);
+    leave(ready);
+    return ticks;
+}
+
 int rp_ready_sleep(struct rp_ready *ready, const struct rp_wake *wake, uint64_t timeout_ns) {
-    uint64_t tick = until_tick(ready);
-    ready->waits[0].fd = wake->read;
-    int polled = rp_poll(ready->waits, ready->count + 1, timeout_ns < tick ? timeout_ns : tick);
-    int woken = polled > 0 && ready->waits[0].revents;
+    uint64_t tick_ns;
+    nfds_t count = lie_down(ready, wake, &tick_ns);
+    int polled = rp_poll(ready->asleep, count, timeout_ns < tick_ns ? timeout_ns : tick_ns);
+    int woken = polled > 0 && ready->asleep[0].revents;
+    int ticks = get_up(ready);
     if (woken) {
         rp_wake_take(wake);
     }
-    return polled > woken || !until_tick(ready);
+    return polled > woken || ticks;
 }
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef RP_OS_SYSTEM_H
 #define RP_OS_SYSTEM_H
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,6 +14,9 @@
 
 #include "os/posix.h"
 
+#ifdef __APPLE__
+#include <mach/vm_inherit.h>
+#endif
 #ifdef RP_POSIX
 #include <sys/random.h>
 #else
@@ -22,11 +26,17 @@
 
 /* ---- locks ---- */
 
-#ifdef PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP
-#define RP_MUTEX_INITIALIZER PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP /* what asserts, asserts it */
-#else
-#define RP_MUTEX_INITIALIZER PTHREAD_MUTEX_INITIALIZER
-#endif
+/* One that knows its holder: whoever takes it twice, or leaves what another took, is answered with
+ * an error, which its caller asserts not to come. A plain one would wait for ever, or say
+ * nothing. */
+static inline void rp_mutex_make(pthread_mutex_t *lock) {
+    pthread_mutexattr_t attributes;
+    int failed = pthread_mutexattr_init(&attributes)
+        || pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK)
+        || pthread_mutex_init(lock, &attributes);
+    assert(!failed);
+    pthread_mutexattr_destroy(&attributes);
+}
 
 /* ---- chance ---- */
 
@@ -37,10 +47,25 @@ static inline int rp_entropy(void *target, size_t size) {
 
 /* ---- pages ---- */
 
-/* A forked child does not get these. */
+/* A forked child does not get these, where the system has a way to say so. Where it has none the
+ * child gets them, and its handler lets go of them by rp_pages_leave_in_child. */
 static inline void rp_pages_not_for_children(void *base, size_t bytes) {
-#ifdef MADV_DONTFORK
+#ifndef RP_POSIX
     (void)madvise(base, bytes, MADV_DONTFORK);
+#elif defined __APPLE__
+    (void)minherit(base, bytes, VM_INHERIT_NONE);
+#else
+    (void)base, (void)bytes;
+#endif
+}
+
+/* In a forked child: it has these no more; null is fine. Does nothing where the child never got
+ * them: other pages of its own may lie at the same place by now. */
+static inline void rp_pages_leave_in_child(void *base, size_t bytes) {
+#if defined RP_POSIX && !defined __APPLE__
+    if (base) {
+        (void)munmap(base, bytes);
+    }
 #else
     (void)base, (void)bytes;
 #endif

@@ -71,11 +71,11 @@ static inline int rp_poll(struct pollfd *waits, nfds_t count, uint64_t timeout_n
 #endif
 }
 
-/* What was set is taken: an eventfd's count in one read, a pipe's words by the hundred. */
+/* All that was set is taken: an eventfd's count in one read, a pipe's words by the hundred. */
 static inline void rp_wake_take(const struct rp_wake *wake) {
     uint64_t words[128];
-    ssize_t taken = read(wake->read, words, sizeof words);
-    (void)taken;
+    while (read(wake->read, words, sizeof words) == (ssize_t)sizeof words) {
+    }
 }
 
 /* Sleeps until `socket` (-1: none) is readable, `wake` is set, or the time is over. Returns 1 where

@@ -1,9 +1,9 @@
-/* Sleeping on a 32-bit word until another thread changes it and says so: futex(2) on Linux, else a
- * mutex and a condition that the word's address is hashed to.
+/* Sleeping on a 32-bit word until another thread changes it and says so: futex(2) on Linux, else
+ * a mutex that the word's address is hashed to, and a condition of each sleeper's own.
  *
  * A wait returns at once where the word is not `value` any more. It may return early, for a signal
- * or for another word's sake: the caller looks again. Waking looks at the address alone, so the
- * word may be freed by then. All words are this process's own.
+ * or for nothing: the caller looks again. Waking looks at the address alone, so the word may be
+ * freed by then. All words are this process's own.
  */
 #ifndef RP_OS_WORD_H
 #define RP_OS_WORD_H

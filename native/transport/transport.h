@@ -57,6 +57,8 @@ struct rp_transport {
      * Changes nothing a burst uses: another thread may run bursts, under the driver's lock,
      * meanwhile. The drivers spin before it. */
     int (*wait)(struct rp_port *port, uint64_t timeout_ns);
+    /* In a forked child too, which lets go of its parent's port so: it takes no lock. Descriptors
+     * that come or go while a port is open do so while forks are held (os/forks.h). */
     void (*close)(struct rp_port *port);
     /* Makes a wait under way, or the next one, return at once; from any thread. Null: its waits are
      * short. */

@@ -56,7 +56,7 @@ struct loopback_port {
     struct rp_lease lease;
 };
 
-static pthread_mutex_t hubs_lock = RP_MUTEX_INITIALIZER;
+static pthread_mutex_t hubs_lock;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct hub *hubs; /* those that can be found by name */
 
@@ -322,8 +322,8 @@ static struct hub *make_hub(const char *name) {
     struct hub *hub = calloc(1, sizeof *hub);
     if (hub) {
         snprintf(hub->name, sizeof hub->name, "%s", name);
-        hub->queue_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
-        hub->turn_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
+        rp_mutex_make(&hub->queue_lock);
+        rp_mutex_make(&hub->turn_lock);
     }
     return hub;
 }
@@ -402,11 +402,12 @@ static int visit(struct loopback_port *port, const char *name, struct rp_peer *s
 
 /* A child serves nothing, whatever its parent served; and the lock may be held for ever. */
 static void forget_hubs(void) {
-    hubs_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
+    rp_mutex_make(&hubs_lock);
     hubs = NULL;
 }
 
 static void watch_forks(void) {
+    rp_mutex_make(&hubs_lock);
     int failed = pthread_atfork(NULL, NULL, forget_hubs);
     assert(!failed);
 }

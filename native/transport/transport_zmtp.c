@@ -195,6 +195,9 @@ static void zmtp_close(struct rp_port *opaque) {
             close(port->connections[i].socket); /* what it was sent still leaves */
         }
     }
+    if (port->newcomer >= 0) {
+        close(port->newcomer);
+    }
     if (port->listener >= 0) {
         close(port->listener);
     }
@@ -258,7 +261,7 @@ static struct zmtp_port *make_port(uint32_t mtu) {
     port->base.transport = &zmtp_transport;
     port->base.mtu = mtu;
     port->base.receive_budget = RP_ZMQ_RECEIVE_BUDGET;
-    port->listener = -1;
+    port->listener = port->newcomer = -1;
     int failed = rp_ready_open(&port->ready, RP_ZMTP_CONNECTIONS_MAX + 1);
     failed = rp_wake_open(&port->wake) || failed;
     port->memory = mmap(NULL, rp_zmtp_memory(), PROT_READ | PROT_WRITE,

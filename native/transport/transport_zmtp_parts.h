@@ -35,6 +35,7 @@ struct connection {
 struct zmtp_port {
     struct rp_port_base base;
     int listener;
+    int newcomer; /* accepted, and in no place yet; -1: none */
     struct rp_wake wake;
     struct rp_ready ready;
     uint32_t seconds; /* since open, as `ready` counted them */

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "os/forks.h"
 #include "os/sockets.h"
 #include "os/system.h"
 #include "transport/transport_zmtp_parts.h"
@@ -54,9 +55,11 @@ static uint32_t datagrams_waiting(const struct connection *connection) {
 void rp_zmtp_end(struct zmtp_port *port, struct connection *connection) {
     port->base.dropped_out += datagrams_waiting(connection);
     rp_ready_remove(&port->ready, connection->socket);
+    rp_forks_hold();
     close(connection->socket);
-    rp_pages_forget(connection->in, RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES);
     connection->stage = FREE;
+    rp_forks_allow();
+    rp_pages_forget(connection->in, RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES);
     connection->stalled = 0;
     connection->in_first = connection->in_end = connection->out_first = connection->out_end = 0;
     port->open--;
@@ -179,7 +182,35 @@ struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host) {
     return found[own_only];
 }
 
-static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_in6 *address) {
+/* A connection that has come is `newcomer` until it has a place, or is refused: a forked child
+ * closes it wherever it finds it. -1 with errno. */
+static int take_newcomer(struct zmtp_port *port, struct sockaddr_in6 *address) {
+    socklen_t size = sizeof *address;
+    rp_forks_hold();
+    port->newcomer = rp_socket_accept(port->listener, (struct sockaddr *)(void *)address, &size);
+    int failed = errno;
+    rp_forks_allow();
+    errno = failed;
+    return port->newcomer;
+}
+
+static void refuse_newcomer(struct zmtp_port *port) {
+    port->refused++;
+    rp_forks_hold();
+    close(port->newcomer);
+    port->newcomer = -1;
+    rp_forks_allow();
+}
+
+static void seat_newcomer(struct zmtp_port *port, struct connection *connection) {
+    rp_forks_hold();
+    connection->socket = port->newcomer;
+    connection->stage = AWAITS_GREETING;
+    port->newcomer = -1;
+    rp_forks_allow();
+}
+
+static void welcome(struct zmtp_port *port, const struct sockaddr_in6 *address) {
     static const uint8_t greeting[GREETING] = {
         [0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N', [13] = 'U', [14] = 'L', [15] = 'L'};
     struct rp_peer peer;
@@ -188,20 +219,19 @@ static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_
     struct connection *connection = rp_zmtp_place(port, host);
     int one = 1;
     if (!connection) {
-        port->refused++;
-        close(newcomer);
+        refuse_newcomer(port);
         return;
     }
-    (void)setsockopt(newcomer, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    (void)setsockopt(newcomer, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    connection->socket = newcomer;
+    (void)setsockopt(port->newcomer, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)setsockopt(port->newcomer, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    seat_newcomer(port, connection);
     connection->generation++;
-    connection->stage = AWAITS_GREETING;
     connection->host = host;
     connection->session = 0;
     use(port, connection);
     port->open++;
-    (void)rp_ready_add(&port->ready, newcomer, rp_zmtp_index(port, connection), RP_READY_IN);
+    (void)rp_ready_add(&port->ready, connection->socket, rp_zmtp_index(port, connection),
+                       RP_READY_IN);
     say(port, connection, greeting, sizeof greeting);
 }
 
@@ -212,10 +242,8 @@ static void watch_listener(struct zmtp_port *port, uint32_t events) {
 void rp_zmtp_accept(struct zmtp_port *port) {
     for (int i = 0; i < ACCEPTS; i++) {
         struct sockaddr_in6 address = {0};
-        socklen_t size = sizeof address;
-        int newcomer = rp_socket_accept(port->listener, (struct sockaddr *)(void *)&address, &size);
-        if (newcomer >= 0) {
-            welcome(port, newcomer, &address);
+        if (take_newcomer(port, &address) >= 0) {
+            welcome(port, &address);
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != ECONNABORTED && errno != EINTR) {

@@ -46,8 +46,10 @@ LINUX = (
     r"\b(accept4|dup3|pipe2|ppoll|recvmmsg|sendmmsg|getrandom|statx|syscall)\s*\(|RP_POSIX"
 )
 ENGINE = ("base", "protocol", "table", "server", "client")
+CLOCK = r"\b(clock_gettime|gettimeofday|time|rp_clock_ns)\s*\("
+CLOCK_ROOMS = ("drive", "os", "dpdk")
 ENGINE_FORBIDDEN = {
-    "clock": r"\b(clock_gettime|gettimeofday|time)\s*\(",
+    "clock": CLOCK,
     "chance": r"\b(rand|random|srand|getrandom)\s*\(",
     "sockets": r"<sys/socket\.h>|<netinet/",
     "threads": r"<pthread\.h>|<threads\.h>",
@@ -126,6 +128,11 @@ def test_the_engine_does_no_io():
     engine = [path for path in NATIVE if room_of(path) in ENGINE]
     found = {what: places(engine, pattern) for what, pattern in ENGINE_FORBIDDEN.items()}
     assert {what: where for what, where in found.items() if where} == {}
+
+
+def test_the_clock_is_read_where_time_is_passed_on():
+    """Given the rooms but drive/, os/ and the data plane. Expect no look at a clock."""
+    assert places([path for path in NATIVE if room_of(path) not in CLOCK_ROOMS], CLOCK) == []
 
 
 def test_what_only_linux_has_stays_in_its_rooms():

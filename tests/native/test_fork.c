@@ -1,15 +1,20 @@
 /* Forks: a child is told for each gate, keeps nothing of its parent's, and is refused; its parent
  * goes on.
  */
+#include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "drive.h"
 #include "process.h"
+#include "drive/link_drive.h"
 #include "drive/pump_gate.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
@@ -46,8 +51,24 @@ static void note_fork(void *owner) {
     ++*(uint32_t *)owner;
 }
 
+/* In a child with a gate of its own: its child hears of that gate, and of none of its parent's
+ * parent, which were let go of. */
+static int is_told_of_its_own(const uint32_t told[3]) {
+    struct rp_gate own;
+    uint32_t told_own = 0, sum = told[0] + told[1] + told[2];
+    int status;
+    rp_gate_open(&own, note_fork, &told_own);
+    pid_t child = fork();
+    if (child == 0) {
+        end_child(told_own != 1 || told[0] + told[1] + told[2] != sum);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    rp_gate_free(&own);
+    return status == 0;
+}
+
 /* Given three gates, and one of them freed: the oldest, the middle one, the newest. Expect a forked
- * child to be told once for each that is left, and only for those. */
+ * child to be told once for each that is left, and only for those; and its own child of its own. */
 static void check_told(void) {
     for (int freed = 0; freed < 3; freed++) {
         struct rp_gate gates[3];
@@ -61,6 +82,7 @@ static void check_told(void) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
+            CHECK(is_told_of_its_own(told));
             end_child((int)(told[0] + 4 * told[1] + 16 * told[2]));
         }
         CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
@@ -89,7 +111,7 @@ static void check_lets_go(void) {
     struct rp_service_options serve = {.region_path = file}, plain = {0};
     struct rp_service *inner = open_service("loopback://inner", &plain);
     struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
-    CHECK(rp_service_start(service) == 0);
+    CHECK(rp_service_start(service) == 0 && mappings_of(path) > 0);
     snprintf(address, sizeof address, "%s", rp_service_address(service));
     fflush(stdout);
     pid_t child = fork();
@@ -100,6 +122,7 @@ static void check_lets_go(void) {
         CHECK(write(forked[1], &byte, 1) == 1);
         CHECK(rp_link_open(&link, "loopback://inner", &options, error) == -RP_SYSTEM, "not here");
         CHECK(rp_service_turn(inner) == -RP_FORKED && rp_service_lost(service) == NULL);
+        CHECK(mappings_of(path) == 0, "the child has the region");
         CHECK(read(held[0], &byte, 1) == 0);
         rp_service_close(service);
         rp_service_close(inner);
@@ -136,6 +159,9 @@ static void check_refused(void) {
     CHECK(open_descriptors() > before && rp_service_start(service) == 0);
     struct rp_link *link = drive_link(rp_service_address(service), &options);
     CHECK(rp_link_start_pump(link) == 0);
+    void *memory = link->memory;
+    unsigned char there;
+    CHECK(mincore(memory, 1, &there) == 0);
     struct rp_link *ended = drive_link(rp_service_address(service), &options);
     rp_link_end(ended, 0); /* and its memory is still its owner's */
     fflush(stdout);
@@ -143,6 +169,7 @@ static void check_refused(void) {
     CHECK(child >= 0);
     if (child == 0) {
         CHECK(open_descriptors() == before, "the child holds some of its parent's");
+        CHECK(mincore(memory, 1, &there) < 0 && errno == ENOMEM, "the child has the link's memory");
         CHECK(rp_link_ping(link, 1) == -RP_FORKED);
         CHECK(rp_link_wait(link, 1, 1, NULL) == -RP_FORKED);
         CHECK(rp_link_start_pump(link) == -RP_FORKED && rp_link_stop_pump(link) == -RP_FORKED);
@@ -197,6 +224,32 @@ static void check_sockets(void) {
     check_group("a forked child holds no socket");
 }
 
+/* Sockets of this process that speak IP; `port`: of these, those at this port, 0: at any. */
+static int internet_sockets(uint16_t port) {
+    int count = 0;
+    for (int i = 3; i < 1024; i++) {
+        struct sockaddr_in address;
+        socklen_t size = sizeof address;
+        count += getsockname(i, (struct sockaddr *)(void *)&address, &size) == 0
+            && (address.sin_family == AF_INET || address.sin_family == AF_INET6)
+            && (!port || address.sin_port == port);
+    }
+    return count;
+}
+
+/* Mappings of a region's files that are more than a look at one which is being opened. */
+static int shared_mappings(void) {
+    char line[512];
+    int count = 0;
+    FILE *file = fopen("/proc/self/maps", "r");
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file)) {
+        count += strstr(line, " rw-s ") && strstr(line, "/tmp/test_fork_");
+    }
+    fclose(file);
+    return count;
+}
+
 struct churn {
     pthread_t thread;
     const char *region; /* null: links, else services whose region this is */
@@ -220,14 +273,12 @@ static void *open_and_close(void *argument) {
     return NULL;
 }
 
-/* Given a process that forks while another of its threads opens and closes. Expect each child to
- * end as it should, with all the files that its parent opened before. */
-static void check_beside_closing(const char *region) {
-    enum { FORKS = 300, FILES = 4 };
-    struct churn churn = {.region = region};
-    CHECK(pthread_create(&churn.thread, NULL, open_and_close, &churn) == 0);
+/* Forks again and again. Expects each child to end as it should, with all the files that its parent
+ * opened before, and no socket of its parent's at this port (0: at any). */
+static void fork_often(int forks, uint16_t port) {
+    enum { FILES = 4 };
     fflush(stdout);
-    for (int i = 0, rounds = check_rounds(FORKS); i < rounds; i++) {
+    for (int i = 0, rounds = check_rounds(forks); i < rounds; i++) {
         int files[FILES], missing = 0, status;
         for (int j = 0; j < FILES; j++) {
             files[j] = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -239,12 +290,23 @@ static void check_beside_closing(const char *region) {
             close(files[j]);
         }
         if (child == 0) {
-            end_child(missing);
+            end_child(missing + 10 * (internet_sockets(port) > 0)
+                      + 20 * (shared_mappings() > 0));
         }
         CHECK(waitpid(child, &status, 0) == child && missing == 0);
         CHECK(WIFEXITED(status), "fork %d: the child died of signal %d", i, WTERMSIG(status));
-        CHECK(WEXITSTATUS(status) == 0, "fork %d: the child lost a file of its parent's", i);
+        CHECK(WEXITSTATUS(status) % 10 == 0, "fork %d: the child lost a file of its parent's", i);
+        CHECK(WEXITSTATUS(status) / 10 % 2 == 0, "fork %d: the child keeps a socket", i);
+        CHECK(WEXITSTATUS(status) == 0, "fork %d: the child keeps its parent's region", i);
     }
+}
+
+/* Given a process that forks while another of its threads opens and closes. Expect each child to
+ * lose nothing, and to keep no socket, of a port that is being opened neither. */
+static void check_beside_closing(const char *region) {
+    struct churn churn = {.region = region};
+    CHECK(pthread_create(&churn.thread, NULL, open_and_close, &churn) == 0);
+    fork_often(300, 0);
     atomic_store(&churn.stop, 1);
     CHECK(pthread_join(churn.thread, NULL) == 0);
     check_group(region ? "forks beside a service that closes" : "forks beside a link that closes");
@@ -260,6 +322,87 @@ static void check_closing(void) {
     CHECK(system(command) == 0);
 }
 
+struct callers {
+    pthread_t thread;
+    struct sockaddr_in server;
+    _Atomic int stop;
+};
+
+/* Connections that come, are greeted and end, some of them for what they say. */
+static void *call_and_go(void *argument) {
+    struct callers *callers = argument;
+    const struct sockaddr *server = (const struct sockaddr *)(void *)&callers->server;
+    const struct linger at_once = {.l_onoff = 1};
+    uint8_t junk[64] = {1}, heard[64];
+    for (int i = 0; !atomic_load(&callers->stop); i++) {
+        int caller = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK(connect(caller, server, sizeof callers->server) == 0);
+        CHECK(i % 2 || write(caller, junk, sizeof junk) == sizeof junk);
+        while (recv(caller, heard, sizeof heard, 0) > 0 && i % 2 == 0) {
+        }
+        CHECK(setsockopt(caller, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+        close(caller);
+    }
+    return NULL;
+}
+
+/* Given a process that forks while its server takes connections and ends them. Expect each child to
+ * lose nothing, and to keep no connection: who is at its other end would not hear of its end. */
+static void check_beside_connections(void) {
+    struct rp_service_options serve = {0};
+    struct rp_service *service = open_service("zmq+tcp://127.0.0.1:0", &serve);
+    const char *port = strrchr(rp_service_address(service), ':') + 1;
+    struct callers callers = {.server = {.sin_family = AF_INET}};
+    callers.server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    callers.server.sin_port = htons((uint16_t)atoi(port));
+    CHECK(rp_service_start(service) == 0);
+    CHECK(pthread_create(&callers.thread, NULL, call_and_go, &callers) == 0);
+    fork_often(600, callers.server.sin_port);
+    atomic_store(&callers.stop, 1);
+    CHECK(pthread_join(callers.thread, NULL) == 0);
+    rp_service_close(service);
+    check_group("forks beside connections that come and go");
+}
+
+struct toggler {
+    pthread_t thread;
+    struct rp_service *service;
+    _Atomic int stop;
+};
+
+static void *start_and_stop(void *argument) {
+    struct toggler *toggler = argument;
+    while (!atomic_load(&toggler->stop)) {
+        CHECK(rp_service_start(toggler->service) == 0);
+        CHECK(rp_service_stop(toggler->service) == 0);
+    }
+    return NULL;
+}
+
+/* Given a process that forks while another of its threads is stopping the server's. Expect a start
+ * in the child to be refused: it does not wait for a thread that is not there. */
+static void check_beside_stopping(void) {
+    struct rp_service_options serve = {0};
+    struct toggler toggler = {.service = open_service("udp://127.0.0.1:0", &serve)};
+    CHECK(pthread_create(&toggler.thread, NULL, start_and_stop, &toggler) == 0);
+    fflush(stdout);
+    for (int i = 0, rounds = check_rounds(300); i < rounds; i++) {
+        int status;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            end_child(rp_service_start(toggler.service) != -RP_FORKED);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "fork %d: status %x", i,
+              (unsigned)status);
+    }
+    atomic_store(&toggler.stop, 1);
+    CHECK(pthread_join(toggler.thread, NULL) == 0);
+    rp_service_close(toggler.service);
+    check_group("forks beside a server's thread that is stopped");
+}
+
 int main(void) {
     check_told();
     check_refused();
@@ -267,6 +410,8 @@ int main(void) {
     check_lets_go();
     if (!ADDRESS_SANITIZER) { /* a thread of the parent's may hold its allocator's lock */
         check_closing();
+        check_beside_connections();
+        check_beside_stopping();
     }
     return check_done("test_fork");
 }

@@ -255,6 +255,27 @@ static void check_wakes(int kind) {
     rp_service_close(service);
 }
 
+/* Given a driver asleep in the port, no longer than it may, and a post that sends. Expect it woken
+ * where it is a caller, whose answer the post's turn may have brought; and not where it is the
+ * pump, which waits for no answer of its own. */
+static void check_wakes_caller(int pumped) {
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {.unkept = 1};
+    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
+    CHECK(rp_service_start(service) == 0);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    count_wakes(link);
+    link->driven = 1;
+    link->pumped = pumped;
+    link->asleep_until = 1; /* nothing is due before it */
+    CHECK(rp_link_ping(link, DRIVE_TIMEOUT_NS) > 0);
+    CHECK(wakes == !pumped, "the post woke the driver %d times", wakes);
+    link->driven = link->pumped = 0;
+    link->asleep_until = 0;
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+}
+
 /* ---- taking over ---- */
 
 struct taker {
@@ -549,6 +570,8 @@ int main(void) {
     for (int kind = 0; kind < 4; kind++) {
         check_wakes(kind);
     }
+    check_wakes_caller(0);
+    check_wakes_caller(1);
     check_group("a post wakes a pump that sleeps too long; a driver never leaves silently");
     check_left_to_driver("udp://127.0.0.1:0");
     check_left_to_driver("loopback://left");

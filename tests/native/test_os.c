@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,25 +78,76 @@ static void check_time(void) {
         }
         CHECK(rp_clock_ns() - begin >= ns);
     }
+    uint64_t end = rp_clock_ns() + 999999999; /* crosses a second, as nearly all times do by then */
+    int waits = 0;
+    for (uint64_t now; (now = rp_clock_ns()) < end; waits++) {
+        rp_word_wait(&word, 7, end - now);
+    }
+    CHECK(waits < 1000, "%d waits in place of one", waits);
     check_group("words: a wait of another value, and of its time");
 }
 
+struct dreamer {
+    pthread_t thread;
+    _Atomic uint32_t *word;
+    uint32_t bits;
+    _Atomic int number; /* the kernel's, of its thread; 0: it has none yet */
+    _Atomic int returns;
+};
+
 static void *sleep_on_bits(void *argument) {
-    _Atomic uint32_t *word = argument;
-    while (atomic_load(word) == 0) {
-        rp_word_wait_bits(word, 0, 1u << 5);
+    struct dreamer *dreamer = argument;
+    dreamer->number = (int)syscall(SYS_gettid);
+    while (atomic_load(dreamer->word) == 0) {
+        rp_word_wait_bits(dreamer->word, 0, dreamer->bits);
+        dreamer->returns++;
     }
     return NULL;
 }
 
-/* Given one who waits with a bit. Expect it woken with that bit, among others. */
+/* Returns once the thread sleeps. */
+static void await_sleep(struct dreamer *dreamer) {
+    char path[64], state = 0;
+    while (!dreamer->number) {
+        sched_yield();
+    }
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", dreamer->number);
+    while (state != 'S') {
+        FILE *file = fopen(path, "r");
+        CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
+        fclose(file);
+    }
+}
+
+/* Given two who sleep with the same bit, as two in a line do that is longer than there are bits,
+ * and one with another. Expect both woken with that bit, among others, and none by wakes that are
+ * not theirs. */
 static void check_bits(void) {
-    static _Atomic uint32_t word;
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, sleep_on_bits, (void *)&word) == 0);
+    enum { WAKES = 100 };
+    static _Atomic uint32_t word, other;
+    static struct dreamer dreamers[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        dreamers[i].word = &word;
+        dreamers[i].bits = i < 2 ? 1u << 5 : 1u << 6;
+        CHECK(pthread_create(&dreamers[i].thread, NULL, sleep_on_bits, &dreamers[i]) == 0);
+    }
+    for (int i = 0; i < WAKES; i++) {
+        await_sleep(&dreamers[0]);
+        await_sleep(&dreamers[1]);
+        await_sleep(&dreamers[2]);
+        rp_word_wake_bits(&word, 1u << 7);
+        rp_word_wake(&other);
+    }
+    for (int i = 0; i < 3; i++) {
+        await_sleep(&dreamers[i]);
+        CHECK(dreamers[i].returns < WAKES / 2, "others' wakes end %d sleeps", dreamers[i].returns);
+    }
     atomic_store(&word, 1);
     rp_word_wake_bits(&word, 1u << 5 | 1u << 9);
-    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_join(dreamers[0].thread, NULL) == 0);
+    CHECK(pthread_join(dreamers[1].thread, NULL) == 0);
+    rp_word_wake(&word);
+    CHECK(pthread_join(dreamers[2].thread, NULL) == 0);
     check_group("words: bits");
 }
 
@@ -145,11 +197,9 @@ static void check_wake(void) {
         rp_wake_set(&wake);
     }
     struct pollfd told = {.fd = wake.read, .events = POLLIN};
-    int sleeps = 0;
-    for (; poll(&told, 1, 0) == 1 && sleeps < 1000; sleeps++) {
-        CHECK(rp_wake_sleep(&wake, -1, UINT64_MAX) == 0);
-    }
-    CHECK(sleeps >= 1 && sleeps < 1000, "%d sleeps", sleeps);
+    CHECK(poll(&told, 1, 0) == 1);
+    CHECK(rp_wake_sleep(&wake, -1, UINT64_MAX) == 0);
+    CHECK(poll(&told, 1, 0) == 0, "one sleep takes all of it");
     uint64_t begin = rp_clock_ns();
     CHECK(rp_wake_sleep(&wake, -1, 1500000) == 0);
     CHECK(rp_clock_ns() - begin >= 1500000, "not shorter than asked");
@@ -344,6 +394,19 @@ static void check_room(void) {
     CHECK(rmdir(place) == 0);
 }
 
+/* Given a lock that is taken, and one that is not. Expect its holder to be known: neither is taken
+ * twice or left by who does not have it, in any build. */
+static void check_locks(void) {
+    pthread_mutex_t lock;
+    rp_mutex_make(&lock);
+#ifndef __SANITIZE_THREAD__ /* which stops at the first, as it should */
+    CHECK(pthread_mutex_unlock(&lock) == EPERM);
+#endif
+    CHECK(pthread_mutex_lock(&lock) == 0 && pthread_mutex_lock(&lock) == EDEADLK);
+    CHECK(pthread_mutex_unlock(&lock) == 0 && pthread_mutex_destroy(&lock) == 0);
+    check_group("locks know their holder");
+}
+
 static void check_system(void) {
     uint8_t some[2][32] = {{0}};
     FILE *file = tmpfile();
@@ -372,6 +435,7 @@ int main(void) {
     check_sockets();
     check_datagrams();
     check_room();
+    check_locks();
     check_system();
     return check_done("test_os");
 }

@@ -3,11 +3,14 @@
  * every row that comes back is checked by itself. Nothing here measures time.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "drive.h"
+#include "drive/link_drive.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 
@@ -321,6 +324,29 @@ static void check_kept(void) {
     check_group("who is busy elsewhere keeps the session");
 }
 
+/* Given a link that another thread drives, and at which nobody looked for long. Expect its keeper
+ * to come, and to leave the turns to that thread. */
+static void check_not_kept(void) {
+    struct rp_link_options options = {0};
+    struct rp_service *service = serve_for(30000);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    CHECK(rp_gate_enter(&link->gate) == 0);
+    link->driven = 1;
+    link->looked_ns = 0;
+    uint32_t comes = atomic_load(&link->gate.next) + 8; /* twice for each of its looks */
+    rp_gate_leave(&link->gate);
+    while ((int32_t)(comes - atomic_load(&link->gate.next)) > 0) {
+        sched_yield();
+    }
+    CHECK(rp_gate_enter(&link->gate) == 0);
+    CHECK(link->looked_ns == 0, "the keeper took a turn of the driver's");
+    link->driven = 0;
+    rp_gate_leave(&link->gate);
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+    check_group("a keeper leaves a link alone that is driven");
+}
+
 /* Given a client that connects, takes a writer's place and is never heard again, and a service that
  * receives nothing more. Expect its thread to give the session up by itself. */
 static void check_silence(void) {
@@ -393,6 +419,7 @@ int main(void) {
     check_virtual();
     check_slices();
     check_kept();
+    check_not_kept();
     check_silence();
     check_refusals();
     return check_done("test_pump");

@@ -111,18 +111,21 @@ static void check_pump(void) {
     CHECK(rp_pump_start(&worked.pump, &(struct rp_pump_job){.core = -1}) == -RP_BAD_ARGUMENT);
     CHECK(rp_pump_start(&worked.pump, &(struct rp_pump_job){.core = CPU_SETSIZE + 1})
           == -RP_BAD_ARGUMENT);
+    CHECK(rp_pump_start(&worked.pump, &(struct rp_pump_job){.core = INT32_MIN})
+          == -RP_BAD_ARGUMENT);
     CHECK(worked.pump.state == RP_PUMP_NONE);
     check_group("a pump turns, looks again, sleeps");
 }
 
-/* Given a thread that is pinned. Expect it where it was asked to be, all signals kept from it, and
- * the starter's own as they were. */
+/* Given a thread that is pinned. Expect it where it was asked to be, all signals kept from it but
+ * those of a fault, and these too where its starter keeps them; the starter's own as they were. */
 static void check_thread(void) {
     static struct worked worked;
     cpu_set_t ours;
     sigset_t before, after;
     sigemptyset(&before);
     sigaddset(&before, SIGUSR2);
+    sigaddset(&before, SIGABRT);
     CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
     CHECK(sched_getaffinity(0, sizeof ours, &ours) == 0);
 #ifdef RP_POSIX
@@ -138,11 +141,14 @@ static void check_thread(void) {
     work(&worked, "", 0, 0, 0, 1);
     CHECK(CPU_EQUAL(&worked.cores, &ours), "one that is not pinned runs where its starter does");
     CHECK(sigismember(&worked.blocked, SIGUSR1) == 1 && sigismember(&worked.blocked, SIGINT) == 1);
+    CHECK(sigismember(&worked.blocked, SIGSEGV) == 0 && sigismember(&worked.blocked, SIGBUS) == 0);
+    CHECK(sigismember(&worked.blocked, SIGFPE) == 0 && sigismember(&worked.blocked, SIGILL) == 0);
+    CHECK(sigismember(&worked.blocked, SIGABRT) == 1, "as its starter has it");
     CHECK(pthread_sigmask(SIG_SETMASK, NULL, &after) == 0);
     CHECK(sigismember(&after, SIGUSR2) == 1 && sigismember(&after, SIGUSR1) == 0);
     sigemptyset(&before);
     CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-    check_group("a pump's thread: its core, no signals");
+    check_group("a pump's thread: its core, no signals but of faults");
 }
 
 static void *stop(void *argument) {
