@@ -1,4 +1,5 @@
 /* Sockets that never wait and are not handed on to other programs, and many datagrams in a call.
+ * Where a socket is marked so by a second call (POSIX), a program started between both has it.
  *
  * Linux: recvmmsg and sendmmsg, trains of datagrams cut and joined by the kernel (GSO, GRO), and
  * its count of what a full queue dropped. Else: a call for each datagram, no trains, no count.

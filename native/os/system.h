@@ -87,8 +87,8 @@ static inline void rp_pages_forget(void *base, size_t bytes) {
 
 /* ---- files ---- */
 
-/* Zeros in each page of the range that holds nothing else. A page that holds something has its room,
- * and it is not written. */
+/* Zeros in each page of the range that holds nothing else. A page that holds something has its
+ * room, and is not written. */
 static inline int rp_file_fill(int file, uint64_t offset, uint64_t bytes) {
     uint8_t page[4096];
     uint64_t end = offset + bytes;

@@ -370,7 +370,8 @@ static int fail(struct loopback_port *port, int status, char *error, const char 
 static int serve(struct loopback_port *port, const char *name, int virtual_clock, char *error) {
     if (find_hub(name)) {
         return fail(port, RP_SYSTEM, error,
-                    "loopback://%.63s is served already in this process: choose another name", name);
+                    "loopback://%.63s is served already in this process: choose another name",
+                    name);
     }
     struct hub *hub = make_hub(name);
     if (!hub) {

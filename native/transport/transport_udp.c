@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "protocol/status.h"
+#include "os/forks.h"
 #include "os/sockets.h"
 
 static struct rp_udp_port *own(struct rp_port *port) {
@@ -94,17 +95,24 @@ static int socket_at(const struct rp_udp_port *port, uint16_t local) {
 
 /* The descriptor keeps its number, so a waiting thread need not learn a new one. That thread is
  * woken, because it sleeps on the old socket. */
+/* Another socket in the place of the port's; no fork begins while there are two. 1, or 0. */
+static int move_socket(struct rp_udp_port *port, uint16_t local) {
+    rp_forks_hold();
+    int made = port->server.size ? socket_at(port, local) : -1;
+    int moved = made >= 0 && rp_socket_move(made, port->socket) >= 0;
+    if (made >= 0) {
+        close(made);
+    }
+    rp_forks_allow();
+    return moved;
+}
+
 static int udp_rebind(struct rp_port *opaque, uint16_t local) {
     struct rp_udp_port *port = own(opaque);
     struct sockaddr_in6 address;
     socklen_t size = sizeof address;
-    int made = port->server.size ? socket_at(port, local) : -1;
-    if (made < 0) {
-        return -RP_SYSTEM;
-    }
-    int moved = rp_socket_move(made, port->socket) >= 0, gso = port->gso, gro = port->gro;
-    close(made);
-    if (!moved) {
+    int gso = port->gso, gro = port->gro;
+    if (!move_socket(port, local)) {
         return -RP_SYSTEM;
     }
     port->kernel_dropped = 0; /* the new socket counts from there */

@@ -84,8 +84,8 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char 
     snprintf(port, sizeof port, "%u", url->port);
     int failed = getaddrinfo(url->host, port, &hints, &found);
     if (failed) {
-        snprintf(error, RP_URL_ERROR_BYTES, "%s://%.140s:%u: no such host: %s", url->scheme, url->host,
-                 url->port, gai_strerror(failed));
+        snprintf(error, RP_URL_ERROR_BYTES, "%s://%.140s:%u: no such host: %s", url->scheme,
+                 url->host, url->port, gai_strerror(failed));
         return -RP_BAD_ARGUMENT;
     }
     /* IPv4 first: "localhost" must be the same address at both ends, whatever /etc/hosts says. */
@@ -171,7 +171,8 @@ uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
         }
     }
     /* An IPv6 host's number is its prefix, all of it. The rest has numbers of multicast prefixes,
-     * which nobody sends from: an IPv4 host its address behind ff04, and ::/64 one that is not 0. */
+     * from which nobody sends: an IPv4 host its address behind ff04, and ::/64 one that is not 0.
+     */
     if (family == AF_INET) {
         memcpy(number + 4, address, 4);
     } else if (memcmp(address, none, sizeof none) != 0) {

@@ -76,9 +76,9 @@ static void drop_arrival(struct rp_udp_port *port, uint64_t *reason) {
     free_buffer(receive, arrival->buffer);
 }
 
-/* Notes what one message brought. An empty one is dropped, one larger than the mtu, which is cut off
- * where buffers are no larger, one from port 0, to which no answer can be sent, and at a client's
- * port one that is not the server's. */
+/* Notes what one message brought. An empty one is dropped, one larger than the mtu (which is cut
+ * off where buffers are no larger), one from port 0, to which no answer can be sent, and at a
+ * client's port one that is not the server's. */
 static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_t buffer,
                          const struct sockaddr_in6 *from) {
     struct rp_udp_receive *receive = &port->receive;

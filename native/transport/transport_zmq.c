@@ -241,8 +241,8 @@ int rp_zmq_open(struct rp_port **opened, const struct rp_url *url,
     }
     if (!options->zmq) {
         snprintf(error, RP_URL_ERROR_BYTES,
-                 "zmq+tcp://%.60s:%u: a client's ZeroMQ sockets are opened by the Python package: use "
-                 "its Client, or udp:// from here", url->host, url->port);
+                 "zmq+tcp://%.60s:%u: a client's ZeroMQ sockets are opened by the Python package: "
+                 "use its Client, or udp:// from here", url->host, url->port);
         return -RP_NO_TRANSPORT;
     }
     struct zmq_port *port = make_port(options->mtu);

@@ -492,7 +492,7 @@ static void check_budget(void) {
     check_group("udp: the receive budget is what the socket holds");
 }
 
-/* UINT64_MAX: nothing is told of it. */
+/* UINT64_MAX: there is no such fact. */
 static uint64_t fact(struct rp_port *port, const char *name, enum rp_fact_kind kind) {
     struct rp_fact facts[RP_FACTS_MAX];
     uint32_t count = rp_port_facts(port, facts);

@@ -239,8 +239,8 @@ static void check_lost_trains(void) {
     check_group("udp: of trains that are lost, a lower bound");
 }
 
-/* Given datagrams larger than the server's mtu, alone and in a train, with and without trains at the
- * server. Expect none to come, and each to be counted. */
+/* Given datagrams larger than the server's mtu, alone and in a train, with and without trains at
+ * the server. Expect none to come, and each to be counted. */
 static void check_too_large(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options serve = {.serve = 1, .mtu = 1400}, visit = {.mtu = 4096};
@@ -260,7 +260,7 @@ static void check_too_large(void) {
             packets[i].peer = to;
             memset(packets[i].data, (int)i, packets[i].size);
         }
-        packets[2].size = 0; /* 3000 twice, 1400, 1408, 3000 twice: two trains, where they are made */
+        packets[2].size = 0; /* 3000 twice, 1400, 1408, 3000 twice: trains, where they are made */
         rp_port_transport(client)->tx_send(client, packets, lent);
         CHECK(arrivals(server) == 1, "the one that is not too large");
         CHECK(((struct rp_udp_port *)(void *)server)->unusable == 5, "%" PRIu64,
