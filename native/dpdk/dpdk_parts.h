@@ -6,6 +6,7 @@
 #ifndef RP_DPDK_PARTS_H
 #define RP_DPDK_PARTS_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -25,6 +26,7 @@ enum rp_dpdk_limits {
     RP_DPDK_MBUFS = 4095,      /* of a memif port, or a card */
     RP_DPDK_XDP_MBUFS = 2048,  /* what an AF_XDP device's driver keeps of each queue */
     RP_DPDK_HUB_MBUFS = 16383, /* of a net_ring server and all its clients */
+    RP_DPDK_BPF_MAPS = 16, /* of a program on an interface; libxdp's has two or three */
     RP_DPDK_CACHE = 128, /* mbufs a thread keeps of each pool */
     RP_DPDK_MEMORY = 512, /* MiB asked of the system at start; touched as pools are made */
     RP_DPDK_MTU_MAX = RP_MTU_HOST,
@@ -76,15 +78,29 @@ struct rp_memif_server;
 
 struct rp_card; /* a device with a network behind it */
 
+struct rp_bpf_file {
+    int file;
+    int is_program; /* or it is a map */
+    uint32_t number; /* the kernel's, for that program or map */
+};
+struct rp_bpf { /* of an AF_XDP device, what its driver leaves open: dpdk_bpf.c */
+    uint32_t program; /* on its interface; 0: none */
+    uint32_t map_count;
+    uint32_t maps[RP_DPDK_BPF_MAPS]; /* that program's */
+    uint32_t before_count;
+    struct rp_bpf_file *before; /* open before the device was */
+};
+
 struct rp_socket {
     uint64_t number; /* the kernel's, for this file and no other */
     int file;
-    int domain; /* AF_PACKET, AF_XDP; or it is a program or a map of BPF */
+    int domain; /* AF_PACKET, AF_XDP */
     int is_mapped;
 };
 struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c */
-    uint32_t count;
+    uint32_t count; /* one for each queue, in their order */
     struct rp_socket *list;
+    struct rp_bpf bpf;
 };
 
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
@@ -365,6 +381,16 @@ void rp_memif_mend(struct rp_wire *wire);
 /* A forked child closes this file, until rp_forks_forget. A close in this object calls that. */
 void rp_forks_close(int file);
 void rp_forks_forget(int file);
+/* Of libxdp, which the driver has load one; behind a socket's program as much as its own. */
+extern const char rp_bpf_own[];
+/* A program's name, perhaps ""; -1: the kernel does not show it to this user. */
+int rp_bpf_name(uint32_t program, char *name, size_t size);
+/* Around the opening of an AF_XDP device: _begin notes what is open; `files`: /proc/self/fd. _take
+ * asks what is on the interface; it needs one file. -1: no memory, or no file. _close closes what
+ * the driver left; call it in any case. */
+int rp_bpf_begin(struct rp_bpf *bpf, DIR *files);
+int rp_bpf_take(struct rp_bpf *bpf, unsigned interface);
+void rp_bpf_close(struct rp_bpf *bpf);
 /* Waits until the kernel gives each of the queues to the next AF_XDP socket; a second at most. 0;
  * or EBUSY: another process has *queue; or an errno: it cannot be asked. */
 int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue);

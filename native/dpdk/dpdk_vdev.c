@@ -28,6 +28,11 @@ uint32_t rp_vdev_frame(uint32_t mtu) {
 /* What an interface must be for a device on it, checked before its driver runs. */
 static int check_interface(struct rp_opening *opening) {
     uint32_t mtu = rp_interface_mtu(opening->card->what);
+    if (!mtu && opening->card->interface) {
+        return rp_card_fail(opening, RP_SYSTEM, "the kernel gives no mtu of %.16s: it was deleted "
+                            "just now, or this process has no file left (ulimit -n)",
+                            opening->card->what);
+    }
     if (!mtu) {
         return rp_card_fail(opening, RP_SYSTEM, "there is no network interface %.16s here: `ip "
                             "link` lists them, each network namespace has its own",
