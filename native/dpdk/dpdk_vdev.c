@@ -15,6 +15,7 @@ enum {
     PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
     PACKET_RING_BYTES = 1 << 21,
     VDEV_ARGUMENTS = 160, USE_BYTES = 80,
+    TAP_PACKET = 1500, /* a tap's mtu: its driver sends none larger, whatever ip link set says */
 };
 
 uint32_t rp_vdev_frame(uint32_t mtu) {
@@ -44,9 +45,12 @@ static int check_interface(struct rp_opening *opening) {
 
 /* Its driver would take a tap that is there, and delete it at its end. */
 static int check_tap(struct rp_opening *opening) {
-    return !opening->card->interface ? 0
-        : rp_card_fail(opening, RP_SYSTEM, "there is an interface %.16s already, and net_tap makes "
-                       "its own: say a name that nothing has", opening->card->what);
+    if (opening->card->interface) {
+        return rp_card_fail(opening, RP_SYSTEM, "there is an interface %.16s already, and net_tap "
+                            "makes its own: say a name that nothing has", opening->card->what);
+    }
+    return opening->mtu + RP_CARD_IP_HEADERS > TAP_PACKET
+        ? rp_card_fail_mtu(opening, TAP_PACKET, ", as a tap") : 0;
 }
 
 /* Checks that no other process or kernel on this host has the address, or the interface in a way
