@@ -376,6 +376,7 @@ int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
 const char *rp_vdev_name(enum rp_vdev vdev);
 /* Call it before a driver opens raw sockets: it makes the next ones a group of their own. */
 void rp_packet_begin(void);
+void rp_memif_closed(int file); /* this file is about to be closed */
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
 /* A forked child closes this file, until rp_forks_forget. A close in this object calls that. */
@@ -415,12 +416,20 @@ void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 uint64_t rp_wire_now_ns(void);
+/* Within rp_wire_open: others may come and go from _let_go on until _go_on. Then what all share is
+ * to be looked at anew, and what DPDK said before is forgotten. _nap: both, a moment apart. */
+void rp_wire_let_go(void);
+void rp_wire_go_on(void);
+void rp_wire_nap(void);
 /* Runs it in DPDK's interrupt thread and waits until it has run. */
 void rp_wire_run(void (*run)(void *argument), void *argument);
 
 /* One sentence that ends in what DPDK said; RP_NO_MEMORY: and in what to do. Returns `status`
  * negated. */
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);
+/* The same where other wires may open meanwhile: without what DPDK said, perhaps of theirs. */
+int rp_dpdk_refuse_plainly(char *error, const struct rp_wire_place *place, int status,
+                           const char *what);
 
 /* `ip`: that of the url. */
 int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url,

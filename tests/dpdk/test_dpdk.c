@@ -2,11 +2,16 @@
  * with a child that is killed. Run by `make test-dpdk`; REPLAY_DPDK says where the object is.
  *
  * Each group runs in a child of its own, since DPDK starts once in a process. */
+#include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,6 +344,57 @@ static void too_little(void) {
     check_group("no memory for a pool is a sentence");
 }
 
+/* ---- others, while a client waits ---- */
+
+static struct rp_port_options patience = {.timeout_ns = 30000000000};
+static _Atomic int waited; /* the client has its answer */
+
+static void *wait_there(void *unused) {
+    char url[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
+    struct rp_port *port = NULL;
+    struct rp_peer peer;
+    int status = rp_port_open(&port, memif_url(url, 0, ""), &patience, &peer, bound, error);
+    atomic_store(&waited, 1);
+    CHECK(status == -RP_SYSTEM && !port, "%d %s", status, error);
+    return unused;
+}
+
+static struct rp_port *first_client(uint64_t timeout_ns, char *error) {
+    char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options options = {.timeout_ns = timeout_ns};
+    struct rp_port *port = NULL;
+    struct rp_peer peer;
+    (void)rp_port_open(&port, memif_url(url, 0, ",id=0"), &options, &peer, bound, error);
+    return port;
+}
+
+/* A memif server that hangs: it listens, and accepts nobody. */
+static void others_go_on(void) {
+    char error[RP_URL_ERROR_BYTES] = "";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct rp_peer own, at;
+    pthread_t thread;
+    int door = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
+    CHECK(door >= 0 && bind(door, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(listen(door, 4) == 0);
+    struct pollfd visitor = {.fd = door, .events = POLLIN};
+    struct rp_port *port = open_port(RING, 1, &own), *client = open_port(RING, 0, &at);
+    CHECK(pthread_create(&thread, NULL, wait_there, NULL) == 0);
+    CHECK(poll(&visitor, 1, SECONDS * 1000) == 1, "it does not come");
+    rp_port_close(client);
+    client = open_port(RING, 0, &at);
+    rp_port_close(client);
+    rp_port_close(port);
+    rp_port_close(open_port(RING, 1, &own));
+    CHECK(!first_client(1000000, error) && strstr(error, "does not answer"),
+          "its link is one that is being opened: %s", error);
+    CHECK(!atomic_load(&waited), "all of them waited until that client gave up");
+    CHECK(shutdown(door, SHUT_RDWR) == 0 && close(door) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(unlink(socket_path) == 0);
+    check_group("a client waits for a server that hangs: others of its process come and go");
+}
+
 /* ---- two processes ---- */
 
 static void echo_for_ever(void) {
@@ -451,7 +507,7 @@ static int run(void (*group)(void)) {
 
 int main(void) {
     void (*const groups[])(void) = {ring, cable, drops, refusals, cannot_start, too_little,
-                                    two_processes};
+                                    others_go_on, two_processes};
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     object = loaded_object();
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {

@@ -28,6 +28,10 @@ uint32_t rp_wire_number(void) {
     return numbers++;
 }
 
+void rp_memif_closed(int file) {
+    (void)file;
+}
+
 /* ---- frames ---- */
 
 static const struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400, 0, 0};
