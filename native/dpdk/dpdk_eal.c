@@ -259,7 +259,7 @@ static int start_or_agree(const struct rp_eal_options *options, char *error) {
         return -RP_FORKED;
     }
     if (eal.state == EAL_NOT_STARTED && settle(options, error)) {
-        return -RP_NO_MEMORY;
+        return -RP_SYSTEM;
     }
     if (eal.state == EAL_NOT_STARTED) {
         eal.process = getpid();

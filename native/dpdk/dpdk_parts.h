@@ -177,8 +177,10 @@ struct rp_wire_place {
 /* Starts DPDK, once per process, in a thread of its own; later calls have to agree with the first.
  * 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
 int rp_eal_start(const struct rp_eal_options *options, char *error);
-/* What eal= says, and memory= (huge: 0 or 1): 0, or -1 with what is wrong in why[size]. */
+/* What eal= says, cores=, and memory= beside eal= (huge: 0 or 1): 0, or -1 with what is wrong in
+ * why[size]. */
 int rp_eal_check_words(const char *text, char *why, size_t size);
+int rp_eal_check_cores(const char *text, char *why, size_t size);
 int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size);
 /* What to do where a pool found no memory: a sentence's end. Once DPDK runs. */
 const char *rp_eal_advice(void);
@@ -424,8 +426,8 @@ void rp_wire_nap(void);
 /* Runs it in DPDK's interrupt thread and waits until it has run. */
 void rp_wire_run(void (*run)(void *argument), void *argument);
 
-/* One sentence that ends in what DPDK said; RP_NO_MEMORY: and in what to do. Returns `status`
- * negated. */
+/* One sentence that ends in what DPDK said. Returns `status` negated. RP_NO_MEMORY: the sentence
+ * also says what to do, and it returns RP_SYSTEM. */
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);
 /* The same where other wires may open meanwhile: without what DPDK said, perhaps of theirs. */
 int rp_dpdk_refuse_plainly(char *error, const struct rp_wire_place *place, int status,

@@ -7,6 +7,7 @@
 #include <rte_bus_vdev.h>
 #include <stdio.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_card.h"
 #include "protocol/status.h"
 
@@ -15,6 +16,7 @@ enum {
     PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
     PACKET_RING_BYTES = 1 << 21,
     VDEV_ARGUMENTS = 160, USE_BYTES = 80,
+    XDP_PACKET = 3506, /* what is left of a page for one; the kernel's limit on a veth, too */
     TAP_PACKET = 1500, /* a tap's mtu: its driver sends none larger, whatever ip link set says */
 };
 
@@ -39,7 +41,13 @@ static int check_interface(struct rp_opening *opening) {
                             "link` lists them, each network namespace has its own",
                             opening->card->what);
     }
-    return mtu < opening->mtu + RP_CARD_IP_HEADERS
+    uint32_t packet = opening->mtu + RP_CARD_IP_HEADERS;
+    if (opening->card->vdev == RP_VDEV_AF_XDP && packet > XDP_PACKET) {
+        return rp_card_fail_mtu(opening, rp_min(mtu, XDP_PACKET), mtu < XDP_PACKET
+                                ? ", and over AF_XDP 3472 once ip link set raises its own mtu"
+                                : " over AF_XDP, as its frames lie in one page each");
+    }
+    return mtu < packet
         ? rp_card_fail_mtu(opening, mtu, ", until ip link set raises its own mtu") : 0;
 }
 

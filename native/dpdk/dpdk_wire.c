@@ -40,11 +40,11 @@ static int refuse(char *error, const struct rp_wire_place *place, int status, co
     int lacks = status == RP_NO_MEMORY;
     int size = snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.180s%s%s", place->host,
                         place->port, what, lacks ? ": " : "", lacks ? rp_eal_advice() : "");
-    if (said[0] && size < RP_URL_ERROR_BYTES) { /* what of it there is room for */
-        size_t room = RP_URL_ERROR_BYTES - (size_t)size;
-        snprintf(error + size, room, ": %.*s", (int)(room > 3 ? room - 3 : 0), said);
+    int room = RP_URL_ERROR_BYTES - size - (int)sizeof ": ";
+    if (said[0] && room > 0) { /* what of it there is room for */
+        snprintf(error + size, (size_t)room + sizeof ": ", ": %.*s", room, said);
     }
-    return -status;
+    return -(lacks ? RP_SYSTEM : status); /* a server's RP_NO_MEMORY is about its tables */
 }
 
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what) {

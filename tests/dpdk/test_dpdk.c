@@ -109,13 +109,17 @@ static void meet(struct rp_port *client, const struct rp_peer *server, struct rp
 
 /* ---- groups ---- */
 
-static void expect_refusal(const char *url, int status, const char *says) {
+static void expect_refusal_of(int serve, const char *url, int status, const char *says) {
     char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
-    struct rp_port_options options = {.serve = 1};
+    struct rp_port_options options = {.serve = serve};
     struct rp_port *port = NULL;
     struct rp_peer peer;
     int got = rp_port_open(&port, url, &options, &peer, bound, error);
     CHECK(got == -status && !port && strstr(error, says), "%s: %d %s", url, got, error);
+}
+
+static void expect_refusal(const char *url, int status, const char *says) {
+    expect_refusal_of(1, url, status, says);
 }
 
 static void ring(void) {
@@ -152,6 +156,10 @@ static void ring(void) {
     CHECK(rp_port_base(port)->dropped_in == 0);
     rp_port_close(port);
     CHECK(object->leaked() == 0, "%" PRIu64 " mbufs are not free", object->leaked());
+    port = open_port(RING "&mtu=1400", 1, &own);
+    expect_refusal_of(0, RING "&mtu=1408", RP_BAD_ARGUMENT, "that server has mtu=1400");
+    rp_port_close(open_port(RING "&mtu=1400", 0, &server));
+    rp_port_close(port);
     rp_port_close(open_port(RING, 1, &own));
     CHECK(object->leaked() == 0);
     fflush(stdout);
@@ -300,7 +308,12 @@ static const struct refusal refused[] = {
     {RING ",eal=--iova-mode=va;-r0x2", 1, RP_BAD_ARGUMENT, "does not take -r0x2: "},
     {RING ",eal=--vfio-vf-token=", 1, RP_BAD_ARGUMENT, "does not take --vfio-vf-token=: "},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,huge=yes", 1, RP_BAD_ARGUMENT, "on or off"},
-    {"dpdk://10.0.0.1:7400?vdev=net_ring,cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=0;", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=0-", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=0-1023", 1, RP_BAD_ARGUMENT, ", and this host has 0"},
+    {RING ",cores=9999", 1, RP_BAD_ARGUMENT, "cores= names processor 9999, and this host has 0"},
+    {RING ",eal=--socket-mem=64", 1, RP_SYSTEM, "needs hugepages: say huge=on, or memory="},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,vlan=5", 1, RP_BAD_ARGUMENT, "a network behind"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=0", 1, RP_BAD_ARGUMENT, "1 to 16"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=2", 1, RP_BAD_ARGUMENT, "a network behind"},
@@ -332,14 +345,14 @@ static void refusals(void) {
 static void cannot_start(void) {
     struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-    expect_refusal(RING ",memory=1048576", RP_NO_MEMORY, "memory=1048576 is more than this host");
-    expect_refusal(RING ",eal=--socket-mem=64", RP_SYSTEM, "DPDK did not start (EAL: ");
+    expect_refusal(RING ",memory=1048576", RP_SYSTEM, "memory=1048576 is more than this host");
+    expect_refusal(RING ",eal=-n0", RP_SYSTEM, "DPDK did not start (EAL: ");
     expect_refusal(RING, RP_SYSTEM, "DPDK did not start (EAL: "); /* told again, not tried again */
     check_group("DPDK that cannot start is a sentence, and its own words are in it");
 }
 
 static void too_little(void) {
-    expect_refusal(RING ",memory=1", RP_NO_MEMORY, "no memory for frames: memory= in the "
+    expect_refusal(RING ",memory=1", RP_SYSTEM, "no memory for frames: memory= in the "
                    "first url is too little, leave it out or say 512");
     check_group("no memory for a pool is a sentence");
 }

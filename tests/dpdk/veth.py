@@ -374,7 +374,8 @@ def test_a_tap_serves_the_kernel_beside_it_and_its_checksums_are_used(mtu):
         ("vdev=net_af_xdp,iface=nothere0", "no network interface nothere0.*ip link"),
         ("vdev=net_af_packet", "needs iface="),
         (f"vdev=net_af_packet,iface={INTERFACE}&mtu=1480", "at most mtu=1472"),
-        (f"vdev=net_af_xdp,iface={INTERFACE}&mtu=8000", "at most mtu=1472"),
+        (f"vdev=net_af_xdp,iface={INTERFACE}&mtu=2000", "at most mtu=1472, until ip link set"),
+        (f"vdev=net_af_xdp,iface={INTERFACE}&mtu=8000", "at most mtu=1472, .* over AF_XDP 3472 "),
         ("vdev=net_tap,iface=rtap1&mtu=1480", "mtu=1480 is too large: .*at most mtu=1472"),
         (f"vdev=net_ring,iface={INTERFACE}", "iface= goes with"),
         ("port=banana", "PCI address.*doctor"),
@@ -394,6 +395,19 @@ def test_a_wrong_device_is_a_sentence(options, says):
     beside = started() if "iface=replay" in options else serving("af_packet")
     with beside, inside(the_pair().server), pytest.raises(ReplayError, match=says):
         Server((plain(),), url, insecure=True)
+
+
+def test_no_mtu_of_its_interface_gives_af_xdp_a_larger_one():
+    """Given an interface whose own mtu is large. Expect AF_XDP refused beyond what a page holds,
+    and no word of `ip link set`, which does not help."""
+    url = f"dpdk://{SERVER}:{PORT}?{on('af_xdp')}&mtu=3480"
+    with started(), inside(the_pair().server):
+        ip("link", "set", INTERFACE, "mtu", "9000")
+        try:
+            with pytest.raises(ReplayError, match="at most mtu=3472 over AF_XDP, as its frames"):
+                Server((plain(),), url, insecure=True)
+        finally:
+            ip("link", "set", INTERFACE, "mtu", "1500")
 
 
 @contextmanager
