@@ -2,6 +2,7 @@
  * with a child that is killed. Run by `make test-dpdk`; REPLAY_DPDK says where the object is.
  *
  * Each group runs in a child of its own, since DPDK starts once in a process. */
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -9,8 +10,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -329,7 +332,19 @@ static const struct refusal refused[] = {
     {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 1, RP_SYSTEM, "memif"},
 };
 
+/* The first processor this process may run on. */
+static int some_cpu(void) {
+    cpu_set_t cpus;
+    int cpu = 0;
+    CHECK(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    while (!CPU_ISSET((size_t)cpu, &cpus)) {
+        cpu++;
+    }
+    return cpu;
+}
+
 static void refusals(void) {
+    char url[RP_URL_TEXT_BYTES];
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
         struct rp_port_options options = {.serve = refused[i].serve};
@@ -339,6 +354,8 @@ static void refusals(void) {
         CHECK(status == -refused[i].status && !port, "%s: %d %s", refused[i].url, status, error);
         CHECK(strstr(error, refused[i].says), "%s: %s", refused[i].url, error);
     }
+    snprintf(url, sizeof url, RING ",cores=%d", some_cpu());
+    expect_refusal(url, RP_BAD_ARGUMENT, "runs in this process with cores=(unsaid) already");
     check_group("urls that are refused, each in a sentence");
 }
 
@@ -468,6 +485,42 @@ static void kill_echo(pid_t child) {
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
+/* Another process has a name in the second of two folders, so a server that has it in the first one
+ * is refused. Root, for folders of this process alone. */
+static void half_a_name(void) {
+    static const char folder[] = "/run/replay-server-dpdk";
+    static const char file[] = "/run/replay-server-dpdk/replay-server.lock";
+    int begin[2], locked[2];
+    char byte, url[RP_URL_TEXT_BYTES];
+    struct rp_peer server;
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) != 0
+        || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0
+        || mount("none", "/run", "tmpfs", 0, "mode=755") != 0) {
+        printf("  left out, a name that is taken in part: root, and mounts\n");
+        return;
+    }
+    pid_t next = fork_echo(begin);
+    CHECK(mkdir(folder, 0700) == 0 && pipe(locked) == 0);
+    pid_t holder = fork();
+    CHECK(holder >= 0);
+    if (holder == 0) {
+        struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int opened = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        alarm(SECONDS);
+        CHECK(opened >= 0 && fcntl(opened, F_SETLK, &all) == 0 && write(locked[1], "", 1) == 1);
+        for (;;) {
+            pause();
+        }
+    }
+    CHECK(read(locked[0], &byte, 1) == 1);
+    expect_refusal(memif_url(url, 1, ""), RP_SYSTEM, "starts or ends a server there");
+    kill_echo(holder);
+    rp_port_close(reach_echo(next, begin, &server));
+    kill_echo(next);
+    CHECK(unlink(socket_path) == 0);
+    check_group("a name that was taken in part is given back");
+}
+
 static void two_processes(void) {
     int begin[2][2];
     pid_t children[2] = {fork_echo(begin[0]), fork_echo(begin[1])};
@@ -520,7 +573,7 @@ static int run(void (*group)(void)) {
 
 int main(void) {
     void (*const groups[])(void) = {ring, cable, drops, refusals, cannot_start, too_little,
-                                    others_go_on, two_processes};
+                                    others_go_on, half_a_name, two_processes};
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     object = loaded_object();
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
