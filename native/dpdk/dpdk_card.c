@@ -167,7 +167,8 @@ static int start_card(struct rp_opening *opening) {
     return 0;
 }
 
-/* Checks that no host on its network has the address; behind a tap is only this host's kernel. */
+/* Checks that no host on its network has the address; behind a tap is only this host's kernel. That
+ * takes as long as the network does: without the lock of wires. */
 static int claim_address(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     struct rp_claim claim = {.vlan = card->vlan, .device = card->device, .pool = card->pool,
@@ -177,8 +178,13 @@ static int claim_address(struct rp_opening *opening) {
                              .until_ns = card->serves ? UINT64_MAX : opening->until_ns};
     memcpy(claim.host.mac, card->mac, sizeof claim.host.mac);
     memcpy(claim.host.ip, card->ip, sizeof claim.host.ip);
-    return card->vdev != RP_VDEV_TAP && rp_arp_claim(&claim, opening->why, sizeof opening->why)
-        ? RP_SYSTEM : 0;
+    if (card->vdev == RP_VDEV_TAP) {
+        return 0;
+    }
+    rp_wire_let_go();
+    int failed = rp_arp_claim(&claim, opening->why, sizeof opening->why);
+    rp_wire_go_on();
+    return failed ? RP_SYSTEM : 0;
 }
 
 /* The same of a card's link, there too. */
@@ -326,7 +332,29 @@ static struct rp_card *find_card(const struct rp_naming *naming) {
     return card;
 }
 
+/* The same, once no other port of this process opens it any more; null: there is none. */
+static struct rp_card *await_card(const struct rp_naming *naming,
+                                  const struct rp_wire_place *place) {
+    struct rp_card *card = find_card(naming);
+    while (card && card->is_opening
+           && (place->serve || rp_wire_now_ns() < place->until_ns)) {
+        rp_wire_nap();
+        card = find_card(naming);
+    }
+    return card;
+}
+
+static void unlist(const struct rp_card *card) {
+    for (struct rp_card **at = &cards; *at; at = &(*at)->next) {
+        if (*at == card) {
+            *at = card->next;
+            break;
+        }
+    }
+}
+
 static void end_card(struct rp_card *card) {
+    unlist(card);
     run_for(card, close_there, card);
     if (card->pool && !card->is_started) { /* no socket has what its driver took in vain */
         card->kept = rte_mempool_in_use_count(card->pool);
@@ -374,7 +402,11 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
     if (options->vdev != RP_VDEV_PCI) {
         rp_wire_run(rp_interface_name, &naming);
     }
-    struct rp_card *card = find_card(&naming);
+    struct rp_card *card = await_card(&naming, place);
+    if (card && card->is_opening) {
+        return rp_dpdk_refuse_plainly(error, place, RP_SYSTEM, "this process opens that device, "
+                                      "which takes longer than this client may wait");
+    }
     if (card && rp_card_lost(card)) {
         return rp_dpdk_refuse(error, place, RP_DEVICE_LOST, "that device was taken away, and this "
                               "process still has it open: close its clients and servers first");
@@ -395,8 +427,12 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for a card");
     }
     opening.card = card;
+    card->is_opening = 1;
+    card->next = cards;
+    cards = card;
     run_for(card, open_there, &opening);
     opening.status = opening.status ? opening.status : claim_address(&opening);
+    card->is_opening = 0;
     if (opening.status) {
         end_card(card);
         return rp_dpdk_refuse(error, place, opening.status, opening.why);
@@ -406,8 +442,6 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY, no_ring);
     }
     wire->claimed = card->vdev != RP_VDEV_TAP;
-    card->next = cards;
-    cards = card;
     return 0;
 }
 
@@ -417,14 +451,7 @@ void rp_card_leave(struct rp_wire *wire) {
         rp_share_leave(wire->share, &wire->seat);
     }
     card->taken &= ~(1u << wire->lanes[0].queue);
-    if (--card->members) {
-        return;
+    if (--card->members == 0) {
+        end_card(card);
     }
-    for (struct rp_card **at = &cards; *at; at = &(*at)->next) {
-        if (*at == card) {
-            *at = card->next;
-            break;
-        }
-    }
-    end_card(card);
 }

@@ -1,6 +1,9 @@
 /* Starting DPDK's environment: once, in a thread of its own, because it pins its caller to one CPU.
  * Its log is kept, not printed: its first error line is the reason in our sentence. The first
  * dpdk:// url of a process decides how it starts. A later url that says otherwise is refused.
+ *
+ * A fork may come while another thread starts DPDK. The child has no such thread, so it gets the
+ * lock anew. It has no DPDK either: `process` says so from before the first step of a start.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -194,7 +197,6 @@ static int start_once(void) {
     cookie_io_functions_t writes = {.write = keep_line};
     pthread_t thread;
     FILE *log = fopencookie(NULL, "w", writes);
-    eal.process = getpid();
     rp_eal_listen();
     if (!log || rte_openlog_stream(log) || pthread_create(&thread, NULL, start, NULL)) {
         eal.error = ENOMEM;
@@ -238,23 +240,32 @@ static int disagrees(const struct rp_eal_options *said_later, char *how, size_t 
     return 1;
 }
 
-int rp_eal_start(const struct rp_eal_options *options, char *error) {
+static void in_child(void) {
+    (void)pthread_mutex_init(&lock, NULL);
+}
+
+static void watch_forks(void) {
+    (void)pthread_atfork(NULL, NULL, in_child);
+}
+
+/* Within the lock. */
+static int start_or_agree(const struct rp_eal_options *options, char *error) {
     char how[80];
     int status = 0;
-    pthread_mutex_lock(&lock);
-    if (eal.state == EAL_NOT_STARTED && settle(options, error)) {
-        pthread_mutex_unlock(&lock);
-        return -RP_NO_MEMORY;
-    }
-    if (eal.state == EAL_NOT_STARTED) {
-        eal.state = start_once();
-    }
-    if (eal.process != getpid()) {
+    if (eal.process && eal.process != getpid()) {
         snprintf(error, RP_URL_ERROR_BYTES,
                  "DPDK was started in another process, from which this one was forked: use a new "
                  "one (multiprocessing: spawn)");
-        status = -RP_FORKED;
-    } else if (eal.state == EAL_FAILED) {
+        return -RP_FORKED;
+    }
+    if (eal.state == EAL_NOT_STARTED && settle(options, error)) {
+        return -RP_SYSTEM;
+    }
+    if (eal.state == EAL_NOT_STARTED) {
+        eal.process = getpid();
+        eal.state = start_once();
+    }
+    if (eal.state == EAL_FAILED) {
         snprintf(error, RP_URL_ERROR_BYTES,
                  "DPDK did not start (%.100s: %.40s): it can be tried again in a new process, with "
                  "another memory=MIB%s", eal.why, strerror(eal.error),
@@ -271,6 +282,14 @@ int rp_eal_start(const struct rp_eal_options *options, char *error) {
                  "open the one with port= first");
         status = -RP_BAD_ARGUMENT;
     }
+    return status;
+}
+
+int rp_eal_start(const struct rp_eal_options *options, char *error) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&lock);
+    int status = start_or_agree(options, error);
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -19,6 +19,7 @@ enum { PASSES = 2, LINK_NAP_NS = 5000000, MEND_NS = 200000000, VDEV_ARGUMENTS = 
 static struct rp_memif_link {
     char socket[sizeof((struct rp_dpdk_options *)0)->socket];
     uint32_t id;
+    int is_opening; /* its opener waits for the server, and has let go of the lock of wires */
     struct rp_memif_bell bell;
 } links[RTE_MAX_ETHPORTS];
 
@@ -73,8 +74,9 @@ static void start_there(void *argument) {
     rp_memif_visit(NULL);
 }
 
-/* What came of a link. Only an answer shows that it cannot be had, so the answer is waited for. */
-enum joining { JOINED, REFUSED, SILENT, NOBODY, STRANGER, NO_FILE };
+/* What came of a link. Only an answer shows that it cannot be had, so the answer is waited for.
+ * OPENING: by another client of this process, which may give it up. */
+enum joining { JOINED, REFUSED, OPENING, SILENT, NOBODY, STRANGER, NO_FILE };
 
 /* A place in links[] for this link, or null, and why: it is taken here, or no file is left. */
 static struct rp_memif_link *claim(const char *socket, uint32_t id, enum joining *why) {
@@ -84,6 +86,7 @@ static struct rp_memif_link *claim(const char *socket, uint32_t id, enum joining
         if (!links[i].socket[0]) {
             unused = &links[i];
         } else if (links[i].id == id && strcmp(links[i].socket, socket) == 0) {
+            *why = links[i].is_opening ? OPENING : REFUSED;
             return NULL;
         }
     }
@@ -94,6 +97,7 @@ static struct rp_memif_link *claim(const char *socket, uint32_t id, enum joining
     if (unused) {
         snprintf(unused->socket, sizeof unused->socket, "%s", socket);
         unused->id = id;
+        unused->is_opening = 1;
     }
     return unused;
 }
@@ -105,33 +109,37 @@ static void give_up(struct rp_memif_link *link) {
     }
 }
 
+/* Without the lock of wires: others need not wait for that server. */
 static enum joining await_answer(const struct rp_wire *wire, const struct rp_wire_place *place,
-                                 uint64_t waits) {
+                                 const struct rp_memif_bell *bell) {
     const struct timespec nap = {0, LINK_NAP_NS};
+    enum joining joined = SILENT;
+    rp_wire_let_go();
     do {
         if (is_up(wire->devices[0])) {
-            return JOINED;
+            joined = JOINED;
+        } else if (atomic_load(&bell->ends)) {
+            joined = REFUSED;
+        } else {
+            nanosleep(&nap, NULL);
         }
-        nanosleep(&nap, NULL);
-        if (rp_bursts_waits() != waits && !is_up(wire->devices[0])) {
-            return REFUSED; /* the driver closed something: most likely this link */
-        }
-    } while (rp_wire_now_ns() < place->until_ns);
-    return SILENT;
+    } while (joined == SILENT && rp_wire_now_ns() < place->until_ns);
+    rp_wire_go_on();
+    return joined;
 }
 
 static enum joining join_link(struct memif *memif) {
     enum joining joined;
     struct rp_memif_link *link = claim(memif->socket, memif->id, &joined);
-    uint64_t waits = rp_bursts_waits();
     memif->reason[0] = 0;
     if (link) {
         memif->visit = (struct rp_memif_visit){.bell = &link->bell};
         rp_wire_run(start_there, memif);
-        joined = !memif->failed ? await_answer(memif->wire, memif->place, waits)
+        joined = !memif->failed ? await_answer(memif->wire, memif->place, &link->bell)
             : memif->visit.strangers ? STRANGER : memif->visit.is_full ? SILENT : NOBODY;
     }
     if (joined == JOINED) {
+        link->is_opening = 0;
         memif->wire->slot = memif->id;
         memif->wire->link = link;
         memif->wire->bell = &link->bell;
@@ -149,7 +157,7 @@ static const char *explain(const struct memif *memif, enum joining joined, char 
     if (joined == NO_FILE) {
         return "this process has no file left: raise its limit (ulimit -n)";
     }
-    if (joined == SILENT) {
+    if (joined == SILENT || joined == OPENING) {
         return "the server at that socket does not answer within the time allowed";
     }
     if (joined == NOBODY) {
@@ -176,12 +184,19 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
     uint32_t count = options->id < 0 ? RP_DPDK_LANES : 1, tries = 0;
     char why[RP_URL_ERROR_BYTES];
     enum joining joined;
+    int others = 0; /* some links are being opened here: they may be free a moment later */
     do {
         memif.id = first + tries % count;
         joined = join_link(&memif);
         tries += joined != SILENT; /* a queue that was full: connect again */
-    } while ((joined == REFUSED || joined == SILENT) && tries < PASSES * count
-             && rp_wire_now_ns() < place->until_ns);
+        others |= joined == OPENING;
+        if (joined == SILENT || (others && tries == PASSES * count)) {
+            tries = joined == SILENT ? tries : 0;
+            others = 0;
+            rp_wire_nap();
+        }
+    } while ((joined == REFUSED || joined == SILENT || joined == OPENING)
+             && tries < PASSES * count && rp_wire_now_ns() < place->until_ns);
     return joined == JOINED ? 0
         : rp_dpdk_refuse(error, place, RP_SYSTEM, explain(&memif, joined, why, sizeof why));
 }
@@ -228,6 +243,14 @@ void rp_memif_leave(struct rp_wire *wire) {
         rp_memif_end(wire->served);
     }
     give_up(wire->link);
+}
+
+void rp_memif_closed(int file) {
+    struct rp_memif_bell *bell = rp_memif_find_bell(file);
+    if (bell) {
+        atomic_fetch_add(&bell->ends, 1);
+        bell->control = 0;
+    }
 }
 
 /* In DPDK's interrupt thread, where connections begin and end. */

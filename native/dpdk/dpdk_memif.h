@@ -82,6 +82,7 @@ ssize_t rp_memif_sendmsg(int file, const struct msghdr *message, int flags);
 /* Of a client's link: how it is woken, and wakes its server (dpdk_memif_bell.c). */
 struct rp_memif_bell {
     _Atomic int control; /* one more than the file its driver speaks with its server by; 0: none */
+    _Atomic uint32_t ends; /* how often its driver closed that file */
     int pair[2];         /* of sockets: the server gets the second one */
     int server;          /* an eventfd it is woken by */
     uint8_t *memory;     /* of the region its rings are in, the beginning; null: none */

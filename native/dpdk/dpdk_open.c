@@ -146,7 +146,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     struct port *port = calloc(1, sizeof *port);
     snprintf(place.host, sizeof place.host, "%s", url->host);
     if (!port) {
-        return rp_dpdk_refuse(error, &place, RP_NO_MEMORY, "no memory for a port");
+        return rp_dpdk_refuse_plainly(error, &place, RP_NO_MEMORY, "no memory for a port");
     }
     status = rp_eal_start(&parsed.eal, error);
     status = status ? status : rp_wire_open(&port->wire, &place, &parsed, error);
@@ -163,7 +163,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
         rp_wire_close(&port->wire);
         rp_sleep_close(&port->sleep);
         free(port);
-        return rp_dpdk_refuse(error, &place, RP_SYSTEM, "this process has no file left");
+        return rp_dpdk_refuse_plainly(error, &place, RP_SYSTEM, "this process has no file left");
     }
     rp_bursts_open(&port->bursts);
     settle(port, &at, &parsed);

@@ -255,9 +255,6 @@ static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, con
         return "port= is a card's PCI address, such as 0000:03:00.0: replay-server "
                "doctor lists them";
     }
-    if (strspn(options->eal.cores, "0123456789-;") != strlen(options->eal.cores)) {
-        return "cores= is a list of processors, such as 2 or 2-3 or 2;4";
-    }
     if (options->queues > 1 && (!network || !serve)) {
         return serve ? "queues= is for devices with a network behind them"
             : "queues= is for the server: a client has one";
@@ -314,7 +311,8 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
     options->vdev = options->eal.card[0] ? RP_VDEV_PCI : options->vdev;
     wrong = wrong ? wrong : check_places(said, options->vdev, serve);
     wrong = wrong ? wrong : check(options, ip, role, serve);
-    if (!wrong && rp_eal_check_words(options->eal.words, why, sizeof why)) {
+    if (!wrong && (rp_eal_check_words(options->eal.words, why, sizeof why)
+                   || rp_eal_check_cores(options->eal.cores, why, sizeof why))) {
         wrong = why;
     }
     return wrong ? refuse(url, error, wrong) : 0;

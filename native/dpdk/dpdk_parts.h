@@ -6,6 +6,7 @@
 #ifndef RP_DPDK_PARTS_H
 #define RP_DPDK_PARTS_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -25,6 +26,7 @@ enum rp_dpdk_limits {
     RP_DPDK_MBUFS = 4095,      /* of a memif port, or a card */
     RP_DPDK_XDP_MBUFS = 2048,  /* what an AF_XDP device's driver keeps of each queue */
     RP_DPDK_HUB_MBUFS = 16383, /* of a net_ring server and all its clients */
+    RP_DPDK_BPF_MAPS = 16, /* of a program on an interface; libxdp's has two or three */
     RP_DPDK_CACHE = 128, /* mbufs a thread keeps of each pool */
     RP_DPDK_MEMORY = 512, /* MiB asked of the system at start; touched as pools are made */
     RP_DPDK_MTU_MAX = RP_MTU_HOST,
@@ -76,15 +78,29 @@ struct rp_memif_server;
 
 struct rp_card; /* a device with a network behind it */
 
+struct rp_bpf_file {
+    int file;
+    int is_program; /* or it is a map */
+    uint32_t number; /* the kernel's, for that program or map */
+};
+struct rp_bpf { /* of an AF_XDP device, what its driver leaves open: dpdk_bpf.c */
+    uint32_t program; /* on its interface; 0: none */
+    uint32_t map_count;
+    uint32_t maps[RP_DPDK_BPF_MAPS]; /* that program's */
+    uint32_t before_count;
+    struct rp_bpf_file *before; /* open before the device was */
+};
+
 struct rp_socket {
     uint64_t number; /* the kernel's, for this file and no other */
     int file;
-    int domain; /* AF_PACKET, AF_XDP; or it is a program or a map of BPF */
+    int domain; /* AF_PACKET, AF_XDP */
     int is_mapped;
 };
 struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c */
-    uint32_t count;
+    uint32_t count; /* one for each queue, in their order */
     struct rp_socket *list;
+    struct rp_bpf bpf;
 };
 
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
@@ -161,8 +177,10 @@ struct rp_wire_place {
 /* Starts DPDK, once per process, in a thread of its own; later calls have to agree with the first.
  * 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
 int rp_eal_start(const struct rp_eal_options *options, char *error);
-/* What eal= says, and memory= (huge: 0 or 1): 0, or -1 with what is wrong in why[size]. */
+/* What eal= says, cores=, and memory= beside eal= (huge: 0 or 1): 0, or -1 with what is wrong in
+ * why[size]. */
 int rp_eal_check_words(const char *text, char *why, size_t size);
+int rp_eal_check_cores(const char *text, char *why, size_t size);
 int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size);
 /* What to do where a pool found no memory: a sentence's end. Once DPDK runs. */
 const char *rp_eal_advice(void);
@@ -361,11 +379,22 @@ int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
 const char *rp_vdev_name(enum rp_vdev vdev);
 /* Call it before a driver opens raw sockets: it makes the next ones a group of their own. */
 void rp_packet_begin(void);
+void rp_memif_closed(int file); /* this file is about to be closed */
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
 /* A forked child closes this file, until rp_forks_forget. A close in this object calls that. */
 void rp_forks_close(int file);
 void rp_forks_forget(int file);
+/* Of libxdp, which the driver has load one; behind a socket's program as much as its own. */
+extern const char rp_bpf_own[];
+/* A program's name, perhaps ""; -1: the kernel does not show it to this user. */
+int rp_bpf_name(uint32_t program, char *name, size_t size);
+/* Around the opening of an AF_XDP device: _begin notes what is open; `files`: /proc/self/fd. _take
+ * asks what is on the interface; it needs one file. -1: no memory, or no file. _close closes what
+ * the driver left; call it in any case. */
+int rp_bpf_begin(struct rp_bpf *bpf, DIR *files);
+int rp_bpf_take(struct rp_bpf *bpf, unsigned interface);
+void rp_bpf_close(struct rp_bpf *bpf);
 /* Waits until the kernel gives each of the queues to the next AF_XDP socket; a second at most. 0;
  * or EBUSY: another process has *queue; or an errno: it cannot be asked. */
 int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue);
@@ -390,12 +419,20 @@ void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 uint64_t rp_wire_now_ns(void);
+/* Within rp_wire_open: others may come and go from _let_go on until _go_on. Then what all share is
+ * to be looked at anew, and what DPDK said before is forgotten. _nap: both, a moment apart. */
+void rp_wire_let_go(void);
+void rp_wire_go_on(void);
+void rp_wire_nap(void);
 /* Runs it in DPDK's interrupt thread and waits until it has run. */
 void rp_wire_run(void (*run)(void *argument), void *argument);
 
-/* Writes one sentence that ends in DPDK's first error line, and for RP_NO_MEMORY in what to do.
- * Returns `status` negated. */
+/* Writes one sentence that ends in DPDK's first error line. Returns `status` negated. RP_NO_MEMORY:
+ * the sentence also says what to do, and it returns RP_SYSTEM. */
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);
+/* The same where other wires may open meanwhile: without what DPDK said, perhaps of theirs. */
+int rp_dpdk_refuse_plainly(char *error, const struct rp_wire_place *place, int status,
+                           const char *what);
 
 /* `ip`: that of the url. */
 int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url,

@@ -90,6 +90,7 @@ static void wait_for_bursts(void) {
 int __wrap_close(int file) {
     wait_for_bursts();
     rp_forks_forget(file);
+    rp_memif_closed(file);
     return __real_close(file);
 }
 

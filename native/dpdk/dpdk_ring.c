@@ -11,10 +11,13 @@
 #include "dpdk/dpdk_parts.h"
 #include "protocol/status.h"
 
+enum { WHY_BYTES = 80 };
+
 struct rp_hub {
     struct rp_hub *next; /* in the list, while it is served */
     char host[RP_URL_HOST_BYTES];
     uint16_t port;
+    uint32_t mtu; /* what an mbuf of its pool holds */
     uint32_t members; /* 1 for the server */
     struct rte_mempool *pool;
     struct rte_ring *up[RP_DPDK_LANES];   /* to the server */
@@ -64,6 +67,7 @@ static struct rp_hub *make_hub(const struct rp_wire_place *place) {
     if (whole) {
         snprintf(hub->host, sizeof hub->host, "%s", place->host);
         hub->port = place->port;
+        hub->mtu = place->mtu;
         hub->pool = rp_pool_open_shifted(RP_DPDK_HUB_MBUFS, rp_pool_room(place->mtu));
         whole = hub->pool != NULL;
         for (uint32_t i = 0; i < RP_DPDK_LANES; i++) {
@@ -81,6 +85,7 @@ static struct rp_hub *make_hub(const struct rp_wire_place *place) {
 /* Inside the lock. */
 static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, char *error) {
     struct rp_hub *hub = find_hub(place);
+    char why[WHY_BYTES];
     if (place->serve) {
         if (hub) {
             return rp_dpdk_refuse(error, place, RP_SYSTEM, "the address is taken");
@@ -99,6 +104,11 @@ static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, cha
             return rp_dpdk_refuse(error, place, RP_SYSTEM,
                                   hub ? "all 16 clients' places are taken"
                                   : "nobody serves there in this process");
+        }
+        if (place->mtu > hub->mtu) {
+            snprintf(why, sizeof why, "mtu=%u is too large: that server has mtu=%u, say no more",
+                     place->mtu, hub->mtu);
+            return rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT, why);
         }
         hub->taken[wire->slot] = 1;
         hub->used = hub->used > wire->slot ? hub->used : wire->slot + 1;

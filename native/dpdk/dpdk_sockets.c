@@ -5,14 +5,16 @@
  * are one group among which the kernel spreads flows: a child's sockets would get half of the flows
  * of the sockets that its parent opens later, and never read them. So rings are not inherited, and
  * a child closes the files. Also, the driver of AF_XDP leaves its sockets open at the end of its
- * device (DPDK 22.11.11), and with them files of the program and a map that libxdp loaded for it.
+ * device (DPDK 22.11.11), and with them files of the program libxdp loaded for it (dpdk_bpf.c).
  *
  * The process has other sockets, and other threads may open some at the same moment. A socket is
  * taken for the driver's if it was not there before the device was opened, and if its rings are
  * mapped once that has ended; a raw one also has rings of the driver's form, on the device's
  * interface. The kernel does not show which thread opened a socket: if another thread opens such a
- * socket meanwhile, it is taken for the driver's. Programs and maps have numbers in the kernel: of
- * those that the driver brought, all files are closed at its end, also files opened only then.
+ * socket meanwhile, it is taken for the driver's.
+ *
+ * A device that opens may use up the process's files. Its sockets are to be found all the same, as
+ * otherwise nobody closes them. So what is looked at then is opened before it.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -29,34 +31,17 @@
 #include "dpdk/dpdk_parts.h"
 
 enum { LINE_BYTES = 512, STEP = 64 };
-/* In the place of a domain; and in the upper halves of numbers, which no socket reaches. */
-enum { RP_BPF = -1, RP_BPF_PROGRAM = 1 << 30, RP_BPF_MAP };
+
+struct looks { /* at this process; open while a device opens */
+    DIR *files;
+    FILE *maps;
+    int spare; /* a file that is closed where another one is needed */
+};
 
 static int domain_of(int file) {
     int domain = 0;
     socklen_t size = sizeof domain;
     return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) ? 0 : domain;
-}
-
-/* The number of a program or map of BPF, of which kind that is in the upper half; 0: it is none. */
-static uint64_t bpf_of(int file) {
-    static const char kept[] = "anon_inode:bpf-";
-    char path[64], line[LINE_BYTES] = "";
-    unsigned number = 0, kind = 0;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    if (readlink(path, line, sizeof line - 1) < 0 || strncmp(line, kept, sizeof kept - 1) != 0) {
-        return 0;
-    }
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", file);
-    FILE *about = fopen(path, "re");
-    while (about && !kind && fgets(line, sizeof line, about)) {
-        kind = sscanf(line, "prog_id: %u", &number) == 1 ? RP_BPF_PROGRAM
-            : sscanf(line, "map_id: %u", &number) == 1 ? RP_BPF_MAP : 0;
-    }
-    if (about) {
-        fclose(about);
-    }
-    return kind ? (uint64_t)kind << 32 | number : 0;
 }
 
 static uint64_t number_of(int file) {
@@ -82,26 +67,20 @@ static int add(struct rp_sockets *sockets, int file) {
         }
         sockets->list = longer;
     }
-    int domain = domain_of(file);
     sockets->list[sockets->count++] = (struct rp_socket){
-        .number = domain ? number_of(file) : bpf_of(file), .file = file,
-        .domain = domain ? domain : RP_BPF};
+        .number = number_of(file), .file = file, .domain = domain_of(file)};
     return 0;
 }
 
-/* All sockets of that domain; with those of AF_XDP, what is BPF's. */
-static int list(struct rp_sockets *sockets, int domain) {
-    DIR *folder = opendir("/proc/self/fd");
+/* All sockets of that domain, or as many as there is memory for: then -1. */
+static int list(struct rp_sockets *sockets, DIR *files, int domain) {
     struct dirent *entry;
-    int failed = !folder;
+    int failed = 0;
     *sockets = (struct rp_sockets){0};
-    while (!failed && (entry = readdir(folder))) {
+    rewinddir(files);
+    while (!failed && (entry = readdir(files))) {
         int file = atoi(entry->d_name);
-        int is_one = domain_of(file) == domain || (domain == AF_XDP && bpf_of(file));
-        failed = domain && is_one && add(sockets, file);
-    }
-    if (folder) {
-        closedir(folder);
+        failed = domain && domain_of(file) == domain && add(sockets, file);
     }
     return failed ? -1 : 0;
 }
@@ -122,13 +101,12 @@ static int is_alike(int file, unsigned interface) {
            && version == TPACKET_V2;
 }
 
-/* Each ring of these sockets that is mapped. */
-static int see_rings(struct rp_sockets *sockets,
-                     void (*see)(struct rp_socket *socket, void *ring, size_t size)) {
+/* Each ring of these sockets that is mapped; `maps`: /proc/self/maps. */
+static void see_rings(struct rp_sockets *sockets, FILE *maps,
+                      void (*see)(struct rp_socket *socket, void *ring, size_t size)) {
     char line[LINE_BYTES];
     unsigned long first, end, number;
-    FILE *maps = fopen("/proc/self/maps", "re");
-    while (maps && fgets(line, sizeof line, maps)) {
+    while (fgets(line, sizeof line, maps)) {
         if (sscanf(line, "%lx-%lx %*s %*s %*s %*s socket:[%lu]", &first, &end, &number) == 3) {
             struct rp_socket *found = find(sockets, number);
             if (found) {
@@ -136,10 +114,6 @@ static int see_rings(struct rp_sockets *sockets,
             }
         }
     }
-    if (maps) {
-        fclose(maps);
-    }
-    return maps ? 0 : -1;
 }
 
 /* No child inherits it. */
@@ -154,14 +128,18 @@ static void unmap(struct rp_socket *socket, void *ring, size_t size) {
 }
 
 void rp_sockets_unmap(struct rp_sockets *sockets) {
-    (void)see_rings(sockets, unmap);
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (maps) {
+        see_rings(sockets, maps, unmap);
+        fclose(maps);
+    }
 }
 
 /* Those of the driver, when it has opened the device. */
-static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int domain,
-                unsigned interface) {
+static int take(struct rp_sockets *sockets, const struct looks *looks,
+                const struct rp_sockets *before, int domain, unsigned interface) {
     uint32_t kept = 0;
-    int failed = list(sockets, domain);
+    int failed = list(sockets, looks->files, domain);
     for (uint32_t i = 0; i < sockets->count; i++) {
         const struct rp_socket *each = &sockets->list[i];
         if (!find(before, each->number)
@@ -170,42 +148,57 @@ static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int
         }
     }
     sockets->count = kept;
-    failed = failed || (kept && see_rings(sockets, mark_mapped));
+    see_rings(sockets, looks->maps, mark_mapped);
     for (uint32_t i = kept = 0; i < sockets->count; i++) {
-        if (sockets->list[i].domain == RP_BPF) {
-            sockets->list[kept++] = sockets->list[i];
-        } else if (sockets->list[i].is_mapped) {
+        if (sockets->list[i].is_mapped) {
             (void)fcntl(sockets->list[i].file, F_SETFD, FD_CLOEXEC);
             rp_forks_close(sockets->list[i].file);
             sockets->list[kept++] = sockets->list[i];
         }
     }
     sockets->count = kept;
-    return failed ? -1 : 0;
+    return failed;
+}
+
+static void stop_looking(struct looks *looks) {
+    if (looks->files) {
+        closedir(looks->files);
+    }
+    if (looks->maps) {
+        fclose(looks->maps);
+    }
+    if (looks->spare >= 0) {
+        rp_quiet_close(looks->spare);
+    }
+    looks->spare = -1;
+}
+
+static int begin_looking(struct looks *looks) {
+    looks->files = opendir("/proc/self/fd");
+    looks->maps = fopen("/proc/self/maps", "re");
+    looks->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return looks->files && looks->maps && looks->spare >= 0 ? 0 : -1;
 }
 
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
                      void (*run)(void *argument), void *argument) {
-    struct rp_sockets before;
-    int failed = list(&before, domain);
+    struct rp_sockets before = {0};
+    struct rp_bpf bpf = {0};
+    struct looks looks;
+    int failed = begin_looking(&looks) || list(&before, looks.files, domain)
+        || (domain == AF_XDP && rp_bpf_begin(&bpf, looks.files));
     if (!failed) {
         run(argument);
-        failed = take(sockets, &before, domain, if_nametoindex(interface));
+        rp_quiet_close(looks.spare);
+        looks.spare = -1;
+        unsigned number = if_nametoindex(interface);
+        failed = take(sockets, &looks, &before, domain, number);
+        failed = (domain == AF_XDP && number && rp_bpf_take(&bpf, number)) || failed;
     }
+    sockets->bpf = bpf;
+    stop_looking(&looks);
     forget(&before);
-    return failed;
-}
-
-/* The files of these programs and maps that are left: libxdp opens more when it takes one away. */
-static void close_bpf(const struct rp_sockets *sockets) {
-    struct rp_sockets left = {0};
-    (void)list(&left, AF_XDP);
-    for (uint32_t i = 0; i < left.count; i++) {
-        if (left.list[i].domain == RP_BPF && find(sockets, left.list[i].number)) {
-            rp_quiet_close(left.list[i].file);
-        }
-    }
-    forget(&left);
+    return failed ? -1 : 0;
 }
 
 /* It, if its number has not become another's. */
@@ -217,16 +210,9 @@ static void close_socket(const struct rp_socket *socket) {
 }
 
 void rp_sockets_close(struct rp_sockets *sockets) {
-    int programs = 0;
     for (uint32_t i = 0; i < sockets->count; i++) {
-        if (sockets->list[i].domain == RP_BPF) {
-            programs = 1;
-        } else {
-            close_socket(&sockets->list[i]);
-        }
+        close_socket(&sockets->list[i]);
     }
-    if (programs) {
-        close_bpf(sockets);
-    }
+    rp_bpf_close(&sockets->bpf);
     forget(sockets);
 }

@@ -7,6 +7,7 @@
 #include <rte_bus_vdev.h>
 #include <stdio.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_card.h"
 #include "protocol/status.h"
 
@@ -15,6 +16,8 @@ enum {
     PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
     PACKET_RING_BYTES = 1 << 21,
     VDEV_ARGUMENTS = 160, USE_BYTES = 80,
+    XDP_PACKET = 3506, /* what is left of a page for one; the kernel's limit on a veth, too */
+    TAP_PACKET = 1500, /* a tap's mtu: its driver sends none larger, whatever ip link set says */
 };
 
 uint32_t rp_vdev_frame(uint32_t mtu) {
@@ -28,20 +31,34 @@ uint32_t rp_vdev_frame(uint32_t mtu) {
 /* What an interface must be for a device on it, checked before its driver runs. */
 static int check_interface(struct rp_opening *opening) {
     uint32_t mtu = rp_interface_mtu(opening->card->what);
+    if (!mtu && opening->card->interface) {
+        return rp_card_fail(opening, RP_SYSTEM, "the kernel gives no mtu of %.16s: it was deleted "
+                            "just now, or this process has no file left (ulimit -n)",
+                            opening->card->what);
+    }
     if (!mtu) {
         return rp_card_fail(opening, RP_SYSTEM, "there is no network interface %.16s here: `ip "
                             "link` lists them, each network namespace has its own",
                             opening->card->what);
     }
-    return mtu < opening->mtu + RP_CARD_IP_HEADERS
+    uint32_t packet = opening->mtu + RP_CARD_IP_HEADERS;
+    if (opening->card->vdev == RP_VDEV_AF_XDP && packet > XDP_PACKET) {
+        return rp_card_fail_mtu(opening, rp_min(mtu, XDP_PACKET), mtu < XDP_PACKET
+                                ? ", and over AF_XDP 3472 once ip link set raises its own mtu"
+                                : " over AF_XDP, as its frames lie in one page each");
+    }
+    return mtu < packet
         ? rp_card_fail_mtu(opening, mtu, ", until ip link set raises its own mtu") : 0;
 }
 
 /* Its driver would take a tap that is there, and delete it at its end. */
 static int check_tap(struct rp_opening *opening) {
-    return !opening->card->interface ? 0
-        : rp_card_fail(opening, RP_SYSTEM, "there is an interface %.16s already, and net_tap makes "
-                       "its own: say a name that nothing has", opening->card->what);
+    if (opening->card->interface) {
+        return rp_card_fail(opening, RP_SYSTEM, "there is an interface %.16s already, and net_tap "
+                            "makes its own: say a name that nothing has", opening->card->what);
+    }
+    return opening->mtu + RP_CARD_IP_HEADERS > TAP_PACKET
+        ? rp_card_fail_mtu(opening, TAP_PACKET, ", as a tap") : 0;
 }
 
 /* Checks that no other process or kernel on this host has the address, or the interface in a way

@@ -16,13 +16,14 @@
 
 enum {
     SPARE = 8,    /* bytes of a buffer that a shift may use up */
-    LOCK_NAP_NS = 1000000,
+    LOCK_NAP_NS = 1000000, OTHERS_NAP_NS = 5000000,
     CACHES = 32, /* of a pool; each holds half as much again: a dozen threads leave most of it */
 };
 
 static _Atomic uint32_t names; /* of rings, pools and devices: never twice */
 static _Atomic uint64_t leaked;
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one wire at a time comes or goes */
+/* One wire at a time comes or goes, but for the time in which one waits for its network. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 uint32_t rp_wire_number(void) {
     return names++;
@@ -34,17 +35,27 @@ uint64_t rp_wire_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what) {
-    char said[120];
-    rp_eal_said(said, sizeof said);
+static int refuse(char *error, const struct rp_wire_place *place, int status, const char *what,
+                  const char *said) {
     int lacks = status == RP_NO_MEMORY;
     int size = snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.180s%s%s", place->host,
                         place->port, what, lacks ? ": " : "", lacks ? rp_eal_advice() : "");
-    if (said[0] && size < RP_URL_ERROR_BYTES) { /* what of it there is room for */
-        size_t room = RP_URL_ERROR_BYTES - (size_t)size;
-        snprintf(error + size, room, ": %.*s", (int)(room > 3 ? room - 3 : 0), said);
+    int room = RP_URL_ERROR_BYTES - size - (int)sizeof ": ";
+    if (said[0] && room > 0) { /* what of it there is room for */
+        snprintf(error + size, (size_t)room + sizeof ": ", ": %.*s", room, said);
     }
-    return -status;
+    return -(lacks ? RP_SYSTEM : status); /* a server's RP_NO_MEMORY is about its tables */
+}
+
+int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what) {
+    char said[120];
+    rp_eal_said(said, sizeof said);
+    return refuse(error, place, status, what, said);
+}
+
+int rp_dpdk_refuse_plainly(char *error, const struct rp_wire_place *place, int status,
+                           const char *what) {
+    return refuse(error, place, status, what, "");
 }
 
 /* The memif driver handles its peers' coming and going in that thread, without a lock that a
@@ -210,7 +221,23 @@ static void close_wire(struct rp_wire *wire) {
     memset(wire, 0, sizeof *wire);
 }
 
-/* A server waits for others, a client as long as it has time: they are clients that wait, too. */
+void rp_wire_let_go(void) {
+    pthread_mutex_unlock(&open_lock);
+}
+
+void rp_wire_go_on(void) {
+    pthread_mutex_lock(&open_lock);
+    rp_eal_listen();
+}
+
+void rp_wire_nap(void) {
+    const struct timespec nap = {0, OTHERS_NAP_NS};
+    rp_wire_let_go();
+    nanosleep(&nap, NULL);
+    rp_wire_go_on();
+}
+
+/* A server waits for others, a client as long as it has time. */
 static int begin_opening(const struct rp_wire_place *place) {
     const struct timespec nap = {0, LOCK_NAP_NS};
     int locked = pthread_mutex_trylock(&open_lock) == 0;
@@ -226,8 +253,8 @@ int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
     memset(wire, 0, sizeof *wire);
     wire->slot = place->serve ? RP_DPDK_LANES : 0;
     if (begin_opening(place)) {
-        return rp_dpdk_refuse(error, place, RP_SYSTEM, "this process opens another device, which "
-                              "takes longer than this client may wait");
+        return rp_dpdk_refuse_plainly(error, place, RP_SYSTEM, "this process opens another device, "
+                                      "which takes longer than this client may wait");
     }
     rp_eal_listen();
     int status = options->vdev == RP_VDEV_RING ? rp_ring_open(wire, place, error)

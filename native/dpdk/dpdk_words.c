@@ -1,15 +1,20 @@
-/* The arguments that eal= may have, and how much memory= may ask for. Both are checked before DPDK
- * starts: some of DPDK's arguments end the process (--help), wait for another process
- * (--proc-type), or load code (-d).
+/* The arguments that eal= may have, where cores= may be, and how much memory= may ask for. All are
+ * checked before DPDK starts, as it starts once in a process. And some of its arguments end the
+ * process (--help), wait for another process (--proc-type), or load code (-d).
  */
 #include <ctype.h>
 #include <glob.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_parts.h"
 #include "protocol/status.h"
+
+#define SOCKET_MEMORY "--socket-mem="
 
 enum { MIB_KIB = 1024, DIGITS_MAX = 9, NAME_SHOWN = 40 };
 
@@ -22,7 +27,7 @@ static const struct word {
     {"-n", NULL},
     {"-r", NULL},
     {"--iova-mode=", (const char *const[]){"pa", "va", NULL}},
-    {"--socket-mem=", NULL},
+    {SOCKET_MEMORY, NULL},
     {"--socket-limit=", NULL},
     {"--vfio-intr=", (const char *const[]){"legacy", "msi", "msix", NULL}},
     {"--vfio-vf-token=", (const char *const[]){NULL}}, /* a UUID: hexadecimal digits and - */
@@ -70,6 +75,83 @@ int rp_eal_check_words(const char *text, char *why, size_t size) {
     return 0;
 }
 
+/* ---- cores ---- */
+
+/* Of "3" or "3-5" at the beginning of `text`; returns what follows, or null: it is neither. */
+static const char *read_range(const char *text, unsigned *first, unsigned *last) {
+    int length = 0, whole = 0;
+    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u%n", first, &length) != 1) {
+        return NULL;
+    }
+    *last = *first;
+    if (text[length] == '-') {
+        if (sscanf(text + length, "-%4u%n", last, &whole) != 1) {
+            return NULL;
+        }
+        length += whole;
+    }
+    return text + length;
+}
+
+static int may_run_on(const cpu_set_t *cpus) {
+    cpu_set_t before;
+    int may = sched_getaffinity(0, sizeof before, &before) == 0
+        && sched_setaffinity(0, sizeof *cpus, cpus) == 0;
+    if (may) {
+        (void)sched_setaffinity(0, sizeof before, &before);
+    }
+    return may;
+}
+
+/* 0; or -1: one of them is not here, *missing. */
+static int add_range(cpu_set_t *cpus, unsigned first, unsigned last, unsigned *missing) {
+    char path[64];
+    for (unsigned cpu = first; cpu <= last; cpu++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology", cpu);
+        if (cpu >= CPU_SETSIZE || access(path, F_OK)) {
+            *missing = cpu;
+            return -1;
+        }
+        CPU_SET(cpu, cpus);
+    }
+    return 0;
+}
+
+static int refuse_missing(unsigned cpu, char *why, size_t size) {
+    char online[64] = "others";
+    FILE *file = fopen("/sys/devices/system/cpu/online", "re");
+    if (file) {
+        (void)!fscanf(file, "%63s", online);
+        fclose(file);
+    }
+    snprintf(why, size, "cores= names processor %u, and this host has %s", cpu, online);
+    return -1;
+}
+
+int rp_eal_check_cores(const char *text, char *why, size_t size) {
+    unsigned first, last, missing;
+    const char *at = text;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    for (int more = *at != 0; more; at++) {
+        at = read_range(at, &first, &last);
+        if (!at || (*at && *at != ';')) {
+            snprintf(why, size, "cores= is a list of processors, such as 2 or 2-3 or 2;4");
+            return -1;
+        }
+        if (add_range(&cpus, rp_min(first, last), rp_max(first, last), &missing)) {
+            return refuse_missing(missing, why, size);
+        }
+        more = *at == ';';
+    }
+    if (*text && !may_run_on(&cpus)) {
+        snprintf(why, size, "cores=%.32s is where this process may not run (its cgroup's cpuset)",
+                 text);
+        return -1;
+    }
+    return 0;
+}
+
 /* ---- memory ---- */
 
 static unsigned long read_number(const char *path, const char *format) {
@@ -99,6 +181,12 @@ static unsigned long free_hugepages(void) {
 }
 
 int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size) {
+    if (strstr(options->words, SOCKET_MEMORY) && (!options->huge || options->memory)) {
+        snprintf(why, size, options->huge ? "memory= and eal=--socket-mem both say how much: say "
+                 "one of them" : "eal=--socket-mem needs hugepages: say huge=on, or memory= in its "
+                 "place");
+        return -1;
+    }
     unsigned long has = options->huge ? free_hugepages()
         : read_number("/proc/meminfo", "MemAvailable: %lu") / MIB_KIB;
     if (options->memory <= has) {

@@ -20,7 +20,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,9 +27,6 @@
 #include "dpdk/dpdk_parts.h"
 
 enum { TRIES = 500, NAP_NS = 2000000, CHUNK = 4096, RING = 2, QUEUES_MAX = 1024 };
-
-/* Of libxdp, which the driver has load one; behind a socket's program as much as its own. */
-static const char own_program[] = "xsk_def_prog";
 
 static int set(int file, int option, const void *value, socklen_t size) {
     return setsockopt(file, SOL_XDP, option, value, size);
@@ -81,41 +77,17 @@ int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue) {
     return why;
 }
 
-static long bpf(int command, union bpf_attr *attributes) {
-    return syscall(SYS_bpf, command, attributes, sizeof *attributes);
-}
-
-/* A program's name, perhaps ""; -1: the kernel does not show it to this user. */
-static int name_program(uint32_t program, char *name, size_t size) {
-    struct bpf_prog_info info;
-    union bpf_attr which, about;
-    memset(&info, 0, sizeof info);
-    memset(&which, 0, sizeof which);
-    memset(&about, 0, sizeof about);
-    which.prog_id = program;
-    long file = bpf(BPF_PROG_GET_FD_BY_ID, &which);
-    about.info.bpf_fd = (uint32_t)file;
-    about.info.info_len = sizeof info;
-    about.info.info = (uintptr_t)&info;
-    int failed = file < 0 || bpf(BPF_OBJ_GET_INFO_BY_FD, &about) != 0;
-    snprintf(name, size, "%.15s", failed ? "" : info.name);
-    if (file >= 0) {
-        rp_quiet_close((int)file);
-    }
-    return failed ? -1 : 0;
-}
-
 static int check_program(const struct rp_link *link, char *why, size_t size) {
     char name[BPF_OBJ_NAME_LEN];
     if (!link->has_program) {
         return 0;
     }
-    if (link->program && name_program(link->program, name, sizeof name)) {
+    if (link->program && rp_bpf_name(link->program, name, sizeof name)) {
         snprintf(why, size, "%s has an XDP program, and this user may not see whose: AF_XDP needs "
                  "root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_SYS_ADMIN", link->name);
         return -1;
     }
-    if (!link->program || strcmp(name, own_program) != 0) {
+    if (!link->program || strcmp(name, rp_bpf_own) != 0) {
         snprintf(why, size, "%s has an XDP program of another kind, %s, which AF_XDP would "
                  "replace: take another interface, or have who put it there remove it", link->name,
                  link->program ? name : "several");

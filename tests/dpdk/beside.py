@@ -13,10 +13,10 @@ from contextlib import suppress
 
 import pytest
 from conformance import plain
-from namespaces import INTERFACE, inside, leaked_mbufs, on, the_pair
-from veth import KINDS, PORT, WAIT_S, serving, until
+from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
+from veth import KINDS, PORT, WAIT_S, ip, serving, until
 
-from replay_server import ReplayError, Server
+from replay_server import Client, ReplayError, Server
 
 SOL_PACKET, PACKET_RX_RING, PACKET_VERSION, TPACKET_V2 = 263, 5, 10, 1
 ETH_P_ALL, AF_XDP, SO_DOMAIN = 3, 44, 39
@@ -137,3 +137,37 @@ def test_a_server_without_files_to_tell_its_sockets_is_refused(kind):
     with serving(kind):
         pass
     assert leaked_mbufs() == before
+
+
+def test_a_server_that_awaits_its_link_holds_up_nobody_else():
+    """Given a server that opens on an interface without a carrier, which it awaits for 4 s. Expect
+    another server and its client to come and go in this process meanwhile, and one on the same
+    interface to wait for it and to be refused."""
+    with serving("af_packet"):  # DPDK runs
+        pass
+    url = f"dpdk://{SERVER}:{PORT}?{on('af_packet')}"
+    ring = f"dpdk://10.0.0.1:{PORT}?vdev=net_ring"
+    is_open, over = threading.Event(), threading.Event()
+
+    def open_there() -> None:
+        with inside(the_pair().server), Server((plain(),), url, insecure=True):
+            is_open.set()
+            over.wait(WAIT_S)
+
+    other = threading.Thread(target=open_there)
+    ip("link", "set", INTERFACE, "down")
+    try:
+        other.start()
+        until(lambda: own_sockets(socket.AF_PACKET) > 0, "it has its device")
+        with Server((plain(),), ring) as beside, Client(beside.address, timeout=WAIT_S) as client:
+            assert client.size("main") == 0
+        assert not is_open.is_set()
+        with (
+            inside(the_pair().server),
+            pytest.raises(ReplayError, match="open in this process already"),
+        ):
+            Server((plain(),), url.replace(str(PORT), "7401"), insecure=True)
+    finally:
+        over.set()
+        ip("link", "set", INTERFACE, "up")
+        other.join(WAIT_S)

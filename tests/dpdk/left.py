@@ -1,4 +1,5 @@
-"""What a server over AF_XDP leaves: on its interface if it is killed, in its process at its end.
+"""What a server over AF_XDP leaves: on its interface if it is killed, in its process at its end, or
+where it does not start.
 
 Run by `make test-dpdk`, as root.
 """
@@ -6,19 +7,27 @@ Run by `make test-dpdk`, as root.
 from __future__ import annotations
 
 import os
+import re
+import resource
+import struct
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from conformance import plain
 from interfaces import PROCESS, used
-from namespaces import inside, the_pair
-from veth import until
+from losses import bpf
+from namespaces import inside, leaked_mbufs, the_pair
+from veth import KINDS, WAIT_S, ip, until
 
-from replay_server import Server
+from replay_server import ReplayError, Server
 from replay_server.observe.xdp import LEFT, with_xdp
 
+MAP_CREATE, PROG_GET_FD_BY_ID, ARRAY = 0, 13, 2
+MOST_FILES = 24  # that a server's start needs
 URL = "dpdk://198.18.5.9:7400?vdev=net_af_xdp,iface=xa"
 
 
@@ -57,3 +66,96 @@ def test_a_device_leaves_no_file_in_its_process():
         for _ in range(3):
             Server((plain(),), f"{URL}&probe=off", insecure=True).close()
             assert files() == before
+
+
+def number_of(file: int) -> str:
+    """The kernel's, of a program or a map of BPF; "": it is closed, or another file."""
+    try:
+        about = Path(f"/proc/self/fdinfo/{file}").read_text()
+    except OSError:
+        return ""
+    found = re.search(r"(prog|map)_id:\t(\d+)", about)
+    return found.group() if found else ""
+
+
+def test_maps_that_other_threads_make_meanwhile_stay_open():
+    """Given maps of BPF that this process had, and a thread that makes some all the while a server
+    starts. Expect each of them open when the server is gone."""
+    made: dict[int, str] = {}
+    over = threading.Event()
+
+    def keep_making() -> None:
+        while not over.wait(0.002):
+            file = bpf(MAP_CREATE, struct.pack("=IIII", ARRAY, 4, 8, 4))
+            made[file] = number_of(file)
+
+    other = threading.Thread(target=keep_making)
+    try:
+        with used("nothing"):
+            other.start()
+            until(lambda: len(made) > 3, "some are there before")
+            before = len(made)
+            server = Server((plain(),), f"{URL}&probe=off", insecure=True)
+            over.set()
+            other.join(WAIT_S)
+            server.close()
+        assert len(made) > before and all(made.values())
+        assert {file: number_of(file) for file in made} == made
+    finally:
+        over.set()
+        other.join(WAIT_S)
+        for file in made:
+            if number_of(file) == made[file]:
+                os.close(file)
+
+
+def test_a_file_of_the_program_that_this_process_had_stays_open():
+    """Given the program that a killed server left, and a file of it in this process. Expect a
+    server to take the program over, and that file to be open when it is gone."""
+    command = the_pair().server.inside([sys.executable, "-c", PROCESS, "server", URL])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with used("nothing"):
+        with subprocess.Popen(command, **pipes) as killed:
+            assert killed.stdout.readline() == "opened\n"
+            killed.kill()
+        shown = re.search(r"prog/xdp id (\d+)", ip("-d", "link", "show", "xa"))
+        file = bpf(PROG_GET_FD_BY_ID, struct.pack("=I", int(shown[1])))
+        try:
+            before = number_of(file)
+            Server((plain(),), f"{URL}&probe=off", insecure=True).close()
+            assert before == number_of(file) == f"prog_id:\t{shown[1]}"
+        finally:
+            os.close(file)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_start_that_runs_out_of_files_anywhere_leaves_nothing(kind):
+    """Given a process that may open 1, 2, 3, ... files more, of which each number ends a server's
+    start elsewhere. Expect a refusal or a server, no file left, and a server after all of them."""
+    url = URL.replace("net_af_xdp", f"net_{kind}") + "&probe=off"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    served, held = [], []
+    with used("nothing"):
+        Server((plain(),), url, insecure=True).close()  # what is opened once
+        mbufs = leaked_mbufs()
+        top = max(map(int, os.listdir("/proc/self/fd")))
+        try:
+            while not held or held[-1] < top:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+            before = files()
+            for more in range(1, MOST_FILES + 1):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + more, hard))
+                try:
+                    Server((plain(),), url, insecure=True).close()
+                    served.append(more)
+                except ReplayError:
+                    pass
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                assert files() == before, f"{more} files"
+            assert 1 not in served and MOST_FILES in served
+        finally:
+            for file in held:
+                os.close(file)
+        Server((plain(),), url, insecure=True).close()
+        assert leaked_mbufs() == mbufs

@@ -24,7 +24,8 @@ RTM_SETLINK, REQUEST_ACK, IFLA_XDP, IFLA_XDP_FD, NLA_F_NESTED = 19, 5, 43, 1, 0x
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _bpf(command: int, attributes: bytes) -> int:
+def bpf(command: int, attributes: bytes) -> int:
+    """A file, or an OSError."""
     number = BPF[platform.machine()]
     result = _libc.syscall(number, command, ctypes.create_string_buffer(attributes, 128), 128)
     if result < 0:
@@ -66,7 +67,7 @@ def _loaded(of_256: int, name: bytes) -> Iterator[int]:
         0,
         ATTACH_XDP,
     )
-    file = _bpf(PROG_LOAD, load)
+    file = bpf(PROG_LOAD, load)
     try:
         yield file
     finally:
@@ -79,7 +80,7 @@ def losing(end: End, interface: str, of_256: int) -> Iterator[None]:
     with _loaded(of_256, b"losses") as loaded:
         with inside(end):
             index = socket.if_nametoindex(interface)
-            link = _bpf(LINK_CREATE, struct.pack("<IIII", loaded, index, ATTACH_XDP, 0))
+            link = bpf(LINK_CREATE, struct.pack("<IIII", loaded, index, ATTACH_XDP, 0))
         try:
             yield
         finally:

@@ -2,11 +2,19 @@
  * with a child that is killed. Run by `make test-dpdk`; REPLAY_DPDK says where the object is.
  *
  * Each group runs in a child of its own, since DPDK starts once in a process. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,13 +112,17 @@ static void meet(struct rp_port *client, const struct rp_peer *server, struct rp
 
 /* ---- groups ---- */
 
-static void expect_refusal(const char *url, int status, const char *says) {
+static void expect_refusal_of(int serve, const char *url, int status, const char *says) {
     char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
-    struct rp_port_options options = {.serve = 1};
+    struct rp_port_options options = {.serve = serve};
     struct rp_port *port = NULL;
     struct rp_peer peer;
     int got = rp_port_open(&port, url, &options, &peer, bound, error);
     CHECK(got == -status && !port && strstr(error, says), "%s: %d %s", url, got, error);
+}
+
+static void expect_refusal(const char *url, int status, const char *says) {
+    expect_refusal_of(1, url, status, says);
 }
 
 static void ring(void) {
@@ -147,6 +159,10 @@ static void ring(void) {
     CHECK(rp_port_base(port)->dropped_in == 0);
     rp_port_close(port);
     CHECK(object->leaked() == 0, "%" PRIu64 " mbufs are not free", object->leaked());
+    port = open_port(RING "&mtu=1400", 1, &own);
+    expect_refusal_of(0, RING "&mtu=1408", RP_BAD_ARGUMENT, "that server has mtu=1400");
+    rp_port_close(open_port(RING "&mtu=1400", 0, &server));
+    rp_port_close(port);
     rp_port_close(open_port(RING, 1, &own));
     CHECK(object->leaked() == 0);
     fflush(stdout);
@@ -295,7 +311,12 @@ static const struct refusal refused[] = {
     {RING ",eal=--iova-mode=va;-r0x2", 1, RP_BAD_ARGUMENT, "does not take -r0x2: "},
     {RING ",eal=--vfio-vf-token=", 1, RP_BAD_ARGUMENT, "does not take --vfio-vf-token=: "},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,huge=yes", 1, RP_BAD_ARGUMENT, "on or off"},
-    {"dpdk://10.0.0.1:7400?vdev=net_ring,cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=0;", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=0-", 1, RP_BAD_ARGUMENT, "2-3"},
+    {RING ",cores=0-1023", 1, RP_BAD_ARGUMENT, ", and this host has 0"},
+    {RING ",cores=9999", 1, RP_BAD_ARGUMENT, "cores= names processor 9999, and this host has 0"},
+    {RING ",eal=--socket-mem=64", 1, RP_SYSTEM, "needs hugepages: say huge=on, or memory="},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,vlan=5", 1, RP_BAD_ARGUMENT, "a network behind"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=0", 1, RP_BAD_ARGUMENT, "1 to 16"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=2", 1, RP_BAD_ARGUMENT, "a network behind"},
@@ -311,7 +332,19 @@ static const struct refusal refused[] = {
     {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 1, RP_SYSTEM, "memif"},
 };
 
+/* The first processor this process may run on. */
+static int some_cpu(void) {
+    cpu_set_t cpus;
+    int cpu = 0;
+    CHECK(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    while (!CPU_ISSET((size_t)cpu, &cpus)) {
+        cpu++;
+    }
+    return cpu;
+}
+
 static void refusals(void) {
+    char url[RP_URL_TEXT_BYTES];
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
         struct rp_port_options options = {.serve = refused[i].serve};
@@ -321,22 +354,75 @@ static void refusals(void) {
         CHECK(status == -refused[i].status && !port, "%s: %d %s", refused[i].url, status, error);
         CHECK(strstr(error, refused[i].says), "%s: %s", refused[i].url, error);
     }
+    snprintf(url, sizeof url, RING ",cores=%d", some_cpu());
+    expect_refusal(url, RP_BAD_ARGUMENT, "runs in this process with cores=(unsaid) already");
     check_group("urls that are refused, each in a sentence");
 }
 
 static void cannot_start(void) {
     struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-    expect_refusal(RING ",memory=1048576", RP_NO_MEMORY, "memory=1048576 is more than this host");
-    expect_refusal(RING ",eal=--socket-mem=64", RP_SYSTEM, "DPDK did not start (EAL: ");
+    expect_refusal(RING ",memory=1048576", RP_SYSTEM, "memory=1048576 is more than this host");
+    expect_refusal(RING ",eal=-n0", RP_SYSTEM, "DPDK did not start (EAL: ");
     expect_refusal(RING, RP_SYSTEM, "DPDK did not start (EAL: "); /* told again, not tried again */
     check_group("DPDK that cannot start is a sentence, and its own words are in it");
 }
 
 static void too_little(void) {
-    expect_refusal(RING ",memory=1", RP_NO_MEMORY, "no memory for frames: memory= in the "
+    expect_refusal(RING ",memory=1", RP_SYSTEM, "no memory for frames: memory= in the "
                    "first url is too little, leave it out or say 512");
     check_group("no memory for a pool is a sentence");
+}
+
+/* ---- others, while a client waits ---- */
+
+static struct rp_port_options patience = {.timeout_ns = 30000000000};
+static _Atomic int waited; /* the client has its answer */
+
+static void *wait_there(void *unused) {
+    char url[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
+    struct rp_port *port = NULL;
+    struct rp_peer peer;
+    int status = rp_port_open(&port, memif_url(url, 0, ""), &patience, &peer, bound, error);
+    atomic_store(&waited, 1);
+    CHECK(status == -RP_SYSTEM && !port, "%d %s", status, error);
+    return unused;
+}
+
+static struct rp_port *first_client(uint64_t timeout_ns, char *error) {
+    char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options options = {.timeout_ns = timeout_ns};
+    struct rp_port *port = NULL;
+    struct rp_peer peer;
+    (void)rp_port_open(&port, memif_url(url, 0, ",id=0"), &options, &peer, bound, error);
+    return port;
+}
+
+/* A memif server that hangs: it listens, and accepts nobody. */
+static void others_go_on(void) {
+    char error[RP_URL_ERROR_BYTES] = "";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct rp_peer own, at;
+    pthread_t thread;
+    int door = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
+    CHECK(door >= 0 && bind(door, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(listen(door, 4) == 0);
+    struct pollfd visitor = {.fd = door, .events = POLLIN};
+    struct rp_port *port = open_port(RING, 1, &own), *client = open_port(RING, 0, &at);
+    CHECK(pthread_create(&thread, NULL, wait_there, NULL) == 0);
+    CHECK(poll(&visitor, 1, SECONDS * 1000) == 1, "it does not come");
+    rp_port_close(client);
+    client = open_port(RING, 0, &at);
+    rp_port_close(client);
+    rp_port_close(port);
+    rp_port_close(open_port(RING, 1, &own));
+    CHECK(!first_client(1000000, error) && strstr(error, "does not answer"),
+          "its link is one that is being opened: %s", error);
+    CHECK(!atomic_load(&waited), "all of them waited until that client gave up");
+    CHECK(shutdown(door, SHUT_RDWR) == 0 && close(door) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(unlink(socket_path) == 0);
+    check_group("a client waits for a server that hangs: others of its process come and go");
 }
 
 /* ---- two processes ---- */
@@ -399,6 +485,42 @@ static void kill_echo(pid_t child) {
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
+/* Another process has a name in the second of two folders, so a server that has it in the first one
+ * is refused. Root, for folders of this process alone. */
+static void half_a_name(void) {
+    static const char folder[] = "/run/replay-server-dpdk";
+    static const char file[] = "/run/replay-server-dpdk/replay-server.lock";
+    int begin[2], locked[2];
+    char byte, url[RP_URL_TEXT_BYTES];
+    struct rp_peer server;
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) != 0
+        || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0
+        || mount("none", "/run", "tmpfs", 0, "mode=755") != 0) {
+        printf("  left out, a name that is taken in part: root, and mounts\n");
+        return;
+    }
+    pid_t next = fork_echo(begin);
+    CHECK(mkdir(folder, 0700) == 0 && pipe(locked) == 0);
+    pid_t holder = fork();
+    CHECK(holder >= 0);
+    if (holder == 0) {
+        struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int opened = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        alarm(SECONDS);
+        CHECK(opened >= 0 && fcntl(opened, F_SETLK, &all) == 0 && write(locked[1], "", 1) == 1);
+        for (;;) {
+            pause();
+        }
+    }
+    CHECK(read(locked[0], &byte, 1) == 1);
+    expect_refusal(memif_url(url, 1, ""), RP_SYSTEM, "starts or ends a server there");
+    kill_echo(holder);
+    rp_port_close(reach_echo(next, begin, &server));
+    kill_echo(next);
+    CHECK(unlink(socket_path) == 0);
+    check_group("a name that was taken in part is given back");
+}
+
 static void two_processes(void) {
     int begin[2][2];
     pid_t children[2] = {fork_echo(begin[0]), fork_echo(begin[1])};
@@ -451,7 +573,7 @@ static int run(void (*group)(void)) {
 
 int main(void) {
     void (*const groups[])(void) = {ring, cable, drops, refusals, cannot_start, too_little,
-                                    two_processes};
+                                    others_go_on, half_a_name, two_processes};
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     object = loaded_object();
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {

@@ -2,8 +2,11 @@
  *
  * A child is started by fork(), or by clone(2) alone, which no library hears of. Expect of a killed
  * server that its peers learn of it and the next one serves at its socket; of a killed client that
- * its lane is free for the next one. Who really serves goes on to refuse others.
+ * its lane is free for the next one. Who really serves goes on to refuse others. A child of a
+ * process in which another thread starts DPDK is refused, and does not wait for that thread.
  */
+#include <dirent.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -18,6 +21,7 @@
 
 #include "by_hand.h"
 #include "open_port.h"
+#include "protocol/status.h"
 
 enum { SECONDS = 120, TRIES = 20000, GREETING = 128 };
 enum how { BY_FORK, BY_CLONE, HOWS };
@@ -205,6 +209,48 @@ static void clients(void) {
     check_group("a killed client whose child lives: its lane is free for the next one");
 }
 
+static void *open_one(void *unused) {
+    char error[RP_URL_ERROR_BYTES] = "";
+    struct rp_port *port;
+    CHECK(try_open(&port, 1, error) == 0, "%s", error);
+    return unused;
+}
+
+static int count_threads(void) {
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+    CHECK(folder);
+    while (readdir(folder)) {
+        count++;
+    }
+    closedir(folder);
+    return count - 2; /* . and .. */
+}
+
+/* One thread of a process opens a port, in a thread of its own DPDK starts: then it forks. */
+static void starting(void) {
+    int status;
+    pid_t parent = start_process();
+    if (parent == 0) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, open_one, NULL) == 0);
+        for (int tries = 0; count_threads() < 3; tries++) {
+            CHECK(tries < 100 * TRIES, "nothing starts");
+        }
+        pid_t child = start_process();
+        if (child == 0) {
+            char error[RP_URL_ERROR_BYTES] = "";
+            struct rp_port *port;
+            alarm(SECONDS / 4);
+            _exit(try_open(&port, 1, error) == -RP_FORKED ? 0 : 1);
+        }
+        CHECK(waitpid(child, &status, 0) == child && pthread_join(thread, NULL) == 0);
+        _exit(status ? 1 : 0);
+    }
+    CHECK(waitpid(parent, &status, 0) == parent && status == 0, "the child waits for DPDK");
+    check_group("a fork while another thread starts DPDK: the child is refused at once");
+}
+
 int main(void) {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     snprintf(path, sizeof path, "/tmp/test_forks_%d", (int)getpid());
@@ -216,6 +262,8 @@ int main(void) {
     peers();
     (void)unlink(path);
     clients();
+    (void)unlink(path);
+    starting();
     (void)unlink(path);
     return check_done("test_forks");
 }

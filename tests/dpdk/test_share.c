@@ -28,6 +28,10 @@ uint32_t rp_wire_number(void) {
     return numbers++;
 }
 
+void rp_memif_closed(int file) {
+    (void)file;
+}
+
 /* ---- frames ---- */
 
 static const struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400, 0, 0};
@@ -174,6 +178,27 @@ static void frames(void) {
     check_group("whose frames are whose; ARP; alone, together and alone again");
 }
 
+/* One link receives an answer of ARP that two others asked for. */
+static void answers(void) {
+    struct rp_share share = {0};
+    struct link links[3];
+    rp_share_open(&share, MBUFS, 0);
+    for (uint16_t i = 0; i < 3; i++) {
+        join(&links[i], &share, (uint16_t)(PORT + i));
+    }
+    atomic_store(&links[1].seat.asked, 1);
+    atomic_store(&links[2].seat.asked, 1);
+    arp_comes(1);
+    CHECK(look(&links[0], 0) == 1 && look(&links[1], 0) == 1 && look(&links[2], 0) == 1,
+          "each that asked has it");
+    for (int i = 0; i < 3; i++) {
+        leave(&links[i]);
+    }
+    rp_share_close(&share);
+    CHECK(rte_mempool_in_use_count(pool) == 0);
+    check_group("an answer of ARP is copied to every link that asked");
+}
+
 static void bound(void) {
     struct rp_share share = {0};
     struct link links[RP_DPDK_SHARERS];
@@ -305,6 +330,7 @@ int main(void) {
           && rte_eth_dev_start(lane.device) == 0
           && rte_eth_add_rx_callback(lane.device, 0, watch, NULL));
     frames();
+    answers();
     bound();
     threads();
     return check_done("test_share");

@@ -358,12 +358,15 @@ def test_a_veth_pair_that_leaves_checksums_out_is_named(kind):
 # -- a tap ---------------------------------------------------------------------------------------
 
 
-def test_a_tap_serves_the_kernel_beside_it_and_its_checksums_are_used():
-    """Given a tap that computes checksums. Expect rows both ways; what it calls wrong dropped."""
-    with serving("tap", "", "rtap0", "198.18.1.1") as server, inside(the_pair().server):
+@pytest.mark.parametrize("mtu", [1400, 1472])
+def test_a_tap_serves_the_kernel_beside_it_and_its_checksums_are_used(mtu):
+    """Given a tap that computes checksums, and datagrams as large as it carries. Expect rows both
+    ways; what it calls wrong dropped."""
+    more = f"&mtu={mtu}"
+    with serving("tap", more, "rtap0", "198.18.1.1") as server, inside(the_pair().server):
         ip("addr", "add", "198.18.1.2/24", "dev", "rtap0")
         ip("link", "set", "rtap0", "up")
-        with Client(f"udp://198.18.1.1:{PORT}", timeout=WAIT_S) as client:
+        with Client(f"udp://198.18.1.1:{PORT}?mtu={mtu}", timeout=WAIT_S) as client:
             rows = plain_rows(2000)
             assert all_there(client, client.extend("main", rows), rows)
             assert len(client.sample("main", 500)) == 500
@@ -389,7 +392,9 @@ def test_a_tap_serves_the_kernel_beside_it_and_its_checksums_are_used():
         ("vdev=net_af_xdp,iface=nothere0", "no network interface nothere0.*ip link"),
         ("vdev=net_af_packet", "needs iface="),
         (f"vdev=net_af_packet,iface={INTERFACE}&mtu=1480", "at most mtu=1472"),
-        (f"vdev=net_af_xdp,iface={INTERFACE}&mtu=8000", "at most mtu=1472"),
+        (f"vdev=net_af_xdp,iface={INTERFACE}&mtu=2000", "at most mtu=1472, until ip link set"),
+        (f"vdev=net_af_xdp,iface={INTERFACE}&mtu=8000", "at most mtu=1472, .* over AF_XDP 3472 "),
+        ("vdev=net_tap,iface=rtap1&mtu=1480", "mtu=1480 is too large: .*at most mtu=1472"),
         (f"vdev=net_ring,iface={INTERFACE}", "iface= goes with"),
         ("port=banana", "PCI address.*doctor"),
         ("port=0000:7f:1f.7", "no PCI card 0000:7f:1f.7.*doctor"),
@@ -408,6 +413,19 @@ def test_a_wrong_device_is_a_sentence(options, says):
     beside = started() if "iface=replay" in options else serving("af_packet")
     with beside, inside(the_pair().server), pytest.raises(ReplayError, match=says):
         Server((plain(),), url, insecure=True)
+
+
+def test_no_mtu_of_its_interface_gives_af_xdp_a_larger_one():
+    """Given an interface whose own mtu is large. Expect AF_XDP refused beyond what a page holds,
+    and no word of `ip link set`, which does not help."""
+    url = f"dpdk://{SERVER}:{PORT}?{on('af_xdp')}&mtu=3480"
+    with started(), inside(the_pair().server):
+        ip("link", "set", INTERFACE, "mtu", "9000")
+        try:
+            with pytest.raises(ReplayError, match="at most mtu=3472 over AF_XDP, as its frames"):
+                Server((plain(),), url, insecure=True)
+        finally:
+            ip("link", "set", INTERFACE, "mtu", "1500")
 
 
 @contextmanager
