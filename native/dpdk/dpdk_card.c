@@ -181,9 +181,9 @@ static int claim_address(struct rp_opening *opening) {
     if (card->vdev == RP_VDEV_TAP) {
         return 0;
     }
-    rp_wire_let_go();
+    uint64_t before = rp_wire_let_go();
     int failed = rp_arp_claim(&claim, opening->why, sizeof opening->why);
-    rp_wire_go_on();
+    rp_wire_go_on(before);
     return failed ? RP_SYSTEM : 0;
 }
 

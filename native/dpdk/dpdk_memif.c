@@ -114,7 +114,7 @@ static enum joining await_answer(const struct rp_wire *wire, const struct rp_wir
                                  const struct rp_memif_bell *bell) {
     const struct timespec nap = {0, LINK_NAP_NS};
     enum joining joined = SILENT;
-    rp_wire_let_go();
+    uint64_t before = rp_wire_let_go();
     do {
         if (is_up(wire->devices[0])) {
             joined = JOINED;
@@ -124,7 +124,7 @@ static enum joining await_answer(const struct rp_wire *wire, const struct rp_wir
             nanosleep(&nap, NULL);
         }
     } while (joined == SILENT && rp_wire_now_ns() < place->until_ns);
-    rp_wire_go_on();
+    rp_wire_go_on(before);
     return joined;
 }
 

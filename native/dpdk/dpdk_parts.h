@@ -419,10 +419,11 @@ void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 uint64_t rp_wire_now_ns(void);
-/* Within rp_wire_open: others may come and go from _let_go on until _go_on. Then what all share is
- * to be looked at anew, and what DPDK said before is forgotten. _nap: both, a moment apart. */
-void rp_wire_let_go(void);
-void rp_wire_go_on(void);
+/* Within rp_wire_open: others may come and go from _let_go on until _go_on, which gets what _let_go
+ * returned. Then what all share is to be looked at anew; if others opened meanwhile, what DPDK said
+ * is forgotten. _nap: both, a moment apart. */
+uint64_t rp_wire_let_go(void);
+void rp_wire_go_on(uint64_t before);
 void rp_wire_nap(void);
 /* Runs it in DPDK's interrupt thread and waits until it has run. */
 void rp_wire_run(void (*run)(void *argument), void *argument);

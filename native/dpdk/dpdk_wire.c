@@ -24,6 +24,7 @@ static _Atomic uint32_t names; /* of rings, pools and devices: never twice */
 static _Atomic uint64_t leaked;
 /* One wire at a time comes or goes, but for the time in which one waits for its network. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t listens; /* how often an opening began to listen to DPDK; within the lock */
 
 uint32_t rp_wire_number(void) {
     return names++;
@@ -221,20 +222,29 @@ static void close_wire(struct rp_wire *wire) {
     memset(wire, 0, sizeof *wire);
 }
 
-void rp_wire_let_go(void) {
-    pthread_mutex_unlock(&open_lock);
+static void listen_anew(void) {
+    listens++;
+    rp_eal_listen();
 }
 
-void rp_wire_go_on(void) {
+uint64_t rp_wire_let_go(void) {
+    uint64_t before = listens;
+    pthread_mutex_unlock(&open_lock);
+    return before;
+}
+
+void rp_wire_go_on(uint64_t before) {
     pthread_mutex_lock(&open_lock);
-    rp_eal_listen();
+    if (listens != before) { /* what DPDK said since may be another opening's */
+        listen_anew();
+    }
 }
 
 void rp_wire_nap(void) {
     const struct timespec nap = {0, OTHERS_NAP_NS};
-    rp_wire_let_go();
+    uint64_t before = rp_wire_let_go();
     nanosleep(&nap, NULL);
-    rp_wire_go_on();
+    rp_wire_go_on(before);
 }
 
 /* A server waits for others, a client as long as it has time. */
@@ -256,7 +266,7 @@ int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
         return rp_dpdk_refuse_plainly(error, place, RP_SYSTEM, "this process opens another device, "
                                       "which takes longer than this client may wait");
     }
-    rp_eal_listen();
+    listen_anew();
     int status = options->vdev == RP_VDEV_RING ? rp_ring_open(wire, place, error)
         : options->vdev == RP_VDEV_MEMIF ? rp_memif_open(wire, place, options, error)
         : rp_card_open(wire, place, options, error);

@@ -190,7 +190,7 @@ static void how_long(void) {
     CHECK(pthread_create(&other, NULL, wait_for_answer, NULL) == 0);
     int visitor = accept(mute, NULL, NULL);
     CHECK(visitor >= 0);
-    gives_up(SHORT_NS, "this process opens another device");
+    gives_up(SHORT_NS, "does not answer within the time allowed"); /* nor waits for the other */
     CHECK(pthread_join(other, NULL) == 0);
     gives_up(SHORT_NS, "does not answer within the time allowed");
     fill_queue();
