@@ -19,7 +19,7 @@ VENV    ?= .venv
 ENGINE  := replay_server/_engine.abi3.so
 ENGINE_PYTHON = $(or $(wildcard $(VENV)/bin/python),python)
 
-.PHONY: help setup engine demo bench test test-plants native native-san native-tsan clean
+.PHONY: help setup engine demo bench test test-known-bugs native native-san native-tsan clean
 
 help:           ## this list
 	$(Q)grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -101,8 +101,8 @@ demo: $(VENV)/.packages $(if $(filter dpdk%,$(TRANSPORT)),dpdk) ## the main job:
 	    $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUN),--run $(RUN))
 bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,udp,loopback,python
 	$(Q)$(ENGINE_PYTHON) -m replay_server bench $(if $(JSON),--json $(JSON)) $(if $(PARTS),--parts $(PARTS))
-test-plants: adapters-packages native    ## plant each known bug in a copy of the tree: its named test has to catch it
-	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/plants/run.py $(PLANT)
+test-known-bugs: adapters-packages native    ## each known bug patched into a copy of the tree: its named test has to catch it; BUG=name
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/known_bugs/run.py $(BUG)
 
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so

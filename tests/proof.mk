@@ -32,8 +32,8 @@ sim: $(BUILD)/simulate/sim   ## the simulator: SEED=first SEEDS=how-many
 	$(Q)$< --seed $(SEED) --seeds $(SEEDS) --commit $(COMMIT)
 sim-san:        ## the same under the sanitizers
 	$(Q)$(MAKE) --no-print-directory sim BUILD=$(BUILD)/sim-san SIM_CFLAGS="-O1 -g $(SAN)"
-sim-canaries:   ## each planted bug of the simulator's properties, and what catches it
-	$(Q)python3 tests/plants/run.py --directory tests/canaries
+sim-canaries:   ## each known bug of the simulator's properties, and what catches it
+	$(Q)python3 tests/known_bugs/run.py --directory tests/canaries
 
 # The kill test is a program like the others, linked with that core; its own sites count too.
 KILL_TESTS  := test_intent

@@ -400,7 +400,7 @@ def test_every_file_stands_in_the_architecture():
 
 def test_every_known_bug_still_applies():
     """Given the patches of known bugs and canaries. Expect each to apply to the tree as it is."""
-    patches = tracked("tests/plants/*.patch", "tests/canaries/*.patch")
+    patches = tracked("tests/known_bugs/*.patch", "tests/canaries/*.patch")
     stale = [
         patch.name
         for patch in patches
@@ -415,7 +415,7 @@ def test_the_table_of_tests_names_what_is_there():
     """Given tests/README.md. Expect each file, bug and folder it names to be there."""
     text = (ROOT / "tests/README.md").read_text()
     files = re.findall(r"`(\w+/\w+\.(?:py|c))`", text)
-    bugs = [f"plants/{name}.patch" for name in re.findall(r"\| `(\w+)` \|$", text, re.MULTILINE)]
+    bugs = [f"known_bugs/{name}.patch" for name in re.findall(r"\| `(\w+)` \|$", text, re.MULTILINE)]
     folders = re.findall(r"`(\w+)/`", text)
     assert len(files) > 40 and len(bugs) > 20
     assert [name for name in files + bugs if not (ROOT / "tests" / name).is_file()] == []

@@ -154,7 +154,7 @@ def keep(target: str, binary: Path, corpus: Path) -> None:
 
 
 def main() -> int:
-    """Fuzzes, counts, plants; the exit code is 1 where anything was found or missed."""
+    """Fuzzes, counts, patches bugs in; the exit code is 1 where anything was found or missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--build", type=Path, default=ROOT / "build/fuzz")

@@ -1,16 +1,15 @@
-"""Shows that the tests can fail: plants each bug in a copy, and its named test has to catch it.
+"""Shows that the tests can fail: each known bug, in a copy, has to be caught by its named test.
 
-A plant is a unified diff, `tests/plants/NAME.patch`, that opens with two comment lines:
+A known bug is a unified diff, `tests/known_bugs/NAME.patch`, that opens with two comment lines:
 
     # test: the shell command, run in the copy's root, that has to fail
     # expects: a text its output has to contain: the assertion that catches the bug, or several of
                 which one has to be there (A | B): a simulator's seed meets whichever comes first
 
-Each test first runs on the tree as it is and has to pass there; the copy is made anew for each
-plant. Prints a table;
-the exit code is 1 if a plant was not caught, or not at its named assertion.
+Each test first runs on the tree as it is and has to pass there; each bug gets a new copy. Prints a
+table; the exit code is 1 if a bug was not caught, or not at its named assertion.
 
-    python tests/plants/run.py [--directory tests/canaries] [NAME ...]
+    python tests/known_bugs/run.py [--directory tests/canaries] [NAME ...]
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
-class Plant:
-    """One planted bug: its diff, the test that has to fail, and the text that names the catch."""
+class KnownBug:
+    """One known bug: its diff, the test that has to fail, and the text that names the catch."""
 
     name: str
     patch: Path
@@ -41,8 +40,8 @@ class Plant:
     expects: str
 
 
-def read_plant(patch: Path) -> Plant:
-    """The plant a patch file describes; exits with a sentence where its header is incomplete."""
+def read_bug(patch: Path) -> KnownBug:
+    """The bug a patch file describes; exits with a sentence where its header is incomplete."""
     fields = {}
     for line in patch.read_text().splitlines():
         if not line.startswith("#"):
@@ -52,7 +51,7 @@ def read_plant(patch: Path) -> Plant:
     missing = {"test", "expects"} - fields.keys()
     if missing:
         raise SystemExit(f"{patch.name}: the header lacks {', '.join(sorted(missing))}")
-    return Plant(patch.stem, patch, fields["test"], fields["expects"])
+    return KnownBug(patch.stem, patch, fields["test"], fields["expects"])
 
 
 def run_test(test: str, root: Path) -> tuple[int, str]:
@@ -75,54 +74,54 @@ def run_test(test: str, root: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def judge(plant: Plant, scratch: Path) -> tuple[bool, str, str]:
-    """Plants the bug; returns (caught as named, what happened, the output)."""
-    root = scratch / plant.name
+def judge(bug: KnownBug, scratch: Path) -> tuple[bool, str, str]:
+    """Patches the bug in; returns (caught as named, what happened, the output)."""
+    root = scratch / bug.name
     root.mkdir()
     copy_tracked(root)
     applied = subprocess.run(
-        ["git", "apply", "-p1", str(plant.patch)], cwd=root, capture_output=True, text=True
+        ["git", "apply", "-p1", str(bug.patch)], cwd=root, capture_output=True, text=True
     )
     if applied.returncode != 0:
         return False, "STALE", applied.stderr
-    code, output = run_test(plant.test, root)
+    code, output = run_test(bug.test, root)
     shutil.rmtree(root)
     if code == 0:
         return False, "NOT CAUGHT", output
-    if not any(text in output for text in plant.expects.split(" | ")):
+    if not any(text in output for text in bug.expects.split(" | ")):
         return False, "ELSEWHERE", output
     return True, "caught", output
 
 
 def main() -> int:
-    """Judges every chosen plant and prints the table."""
+    """Judges every chosen bug and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="plants to run; all if none is named")
-    parser.add_argument("--directory", default="tests/plants", help="where the patches lie")
+    parser.add_argument("names", nargs="*", help="bugs to run; all if none is named")
+    parser.add_argument("--directory", default="tests/known_bugs", help="where the patches lie")
     args = parser.parse_args()
-    plants = [read_plant(patch) for patch in sorted((ROOT / args.directory).glob("*.patch"))]
-    chosen = [plant for plant in plants if not args.names or plant.name in args.names]
+    bugs = [read_bug(patch) for patch in sorted((ROOT / args.directory).glob("*.patch"))]
+    chosen = [bug for bug in bugs if not args.names or bug.name in args.names]
     if not chosen:
-        raise SystemExit(f"no plant in {args.directory} matches {args.names or 'anything'}")
+        raise SystemExit(f"no bug in {args.directory} matches {args.names or 'anything'}")
     passes_clean: dict[str, bool] = {}
     failures = 0
-    print(f"{'planted bug':36} {'result':10} {'seconds':>7}  caught at")
-    with tempfile.TemporaryDirectory(prefix="plants-") as scratch:
+    print(f"{'known bug':36} {'result':10} {'seconds':>7}  caught at")
+    with tempfile.TemporaryDirectory(prefix="known-bugs-") as scratch:
         clean = Path(scratch) / "clean"
         clean.mkdir()
         copy_tracked(clean)
-        for plant in chosen:
+        for bug in chosen:
             begin = time.monotonic()
-            if plant.test not in passes_clean:
-                code, output = run_test(plant.test, clean)
-                passes_clean[plant.test] = code == 0
+            if bug.test not in passes_clean:
+                code, output = run_test(bug.test, clean)
+                passes_clean[bug.test] = code == 0
                 if code != 0:
-                    print(f"without any plant this fails: {plant.test}\n{output[-2000:]}")
-            caught, result, output = judge(plant, Path(scratch))
-            good = caught and passes_clean[plant.test]
+                    print(f"without any bug this fails: {bug.test}\n{output[-2000:]}")
+            caught, result, output = judge(bug, Path(scratch))
+            good = caught and passes_clean[bug.test]
             failures += not good
             seconds = time.monotonic() - begin
-            print(f"{plant.name:36} {result:10} {seconds:7.1f}  {plant.expects}", flush=True)
+            print(f"{bug.name:36} {result:10} {seconds:7.1f}  {bug.expects}", flush=True)
             if not good:
                 print(output[-2000:])
     print(f"{len(chosen) - failures} caught, {failures} not")
