@@ -88,6 +88,7 @@ class Program:
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
         table.expect_reach(self.settings.n)
+        self.settings = options.as_served(self.settings, self.args, table)
         spec = table.spec
         check_columns(self.envs, self.settings.env, spec, self.args.table)
         writer = writer_of(

@@ -85,6 +85,7 @@ class Program:
         self.client = connect(server, patience, self.stop, say, batch=batch)
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
+        self.settings = options.as_served(self.settings, self.args, table)
         spec = table.spec
         env = self.settings.env
         with closing(make_env(env, protocol=self.settings.protocol)) as made:
@@ -93,7 +94,7 @@ class Program:
             self.build(spec)
             if not self.done():
                 options.keep(NAME, COMMAND, self.args, self.settings)
-            self.incarnation = self.client.incarnation
+            self.incarnation, self.items = self.client.incarnation, table.count
         elif not self.is_another():
             self.progress.say(
                 f"learner: the server answers again, and has kept what it held: {table.count} items"

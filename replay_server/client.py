@@ -368,7 +368,7 @@ class Client:
         landing = Landing(draw.shape) if out is None else draw.checked(out)
         arguments = (draw.raw, ffi.NULL, beta, landing.raw)
         if remote.samples_per_insert > 0.0 and _native.nanoseconds(left) < POLL_NS:
-            draw.expect_room(missing(landing.count, self._info(remote.name, LOOK_UP_S)))
+            remote.expect_drawn_now(landing.count, self._info(remote.name, LOOK_UP_S), draw.what)
             left = 0.0  # the core's: an answer, and no limiter, is waited for
         status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left, self.others)
         if status in REFUSED:

@@ -288,9 +288,10 @@ class Table(Keyworded):
                 f"writers with a window of {self.window or 1} steps each; the smallest legal "
                 f"capacity is {smallest}"
             )
-        if isinstance(self.limiter, MinSize) and self.limiter.items > self.capacity:
+        least = self.limiter._bounds()[0]
+        if least > self.capacity:
             raise ConfigError(
-                f"{where}MinSize({self.limiter.items}) is never reached: the capacity is "
+                f"{where}a minimum size of {least} items is never reached: the capacity is "
                 f"{self.capacity}"
             )
         layout = layout_for(self.step, dict(plans))

@@ -1,7 +1,8 @@
-/* The memory of a batch: where things lie in it, and what the items that landed there weigh.
+/* The memory of a batch: where things lie in it, and the importance weights of the items that lie
+ * there (Schaul et al. 2015, section 3.4; the formula is in docs/sampling.md).
  *
- * The weights are those of replay_server/batch.py, in double precision. They are divided by the
- * largest before the power, not after it: (least / odds)^beta is at most 1 whatever the odds are.
+ * They are computed in double precision, and divided by the largest before the power, not after it:
+ * (least / odds)^beta is at most 1 whatever the odds are.
  */
 #include <math.h>
 

@@ -62,7 +62,7 @@ class ReplayServerBuffer(ReplayBuffer):
         *,
         address: str | None = None,
         n_steps: int = 1,
-        gamma: float = 0.99,
+        gamma: float | None = None,
         seed: int | None = None,
     ) -> None:
         if optimize_memory_usage:
@@ -71,7 +71,12 @@ class ReplayServerBuffer(ReplayBuffer):
                 "observation once anyway; leave it out"
             )
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)
-        self.gamma = gamma
+        if gamma is None and n_steps > 1:
+            raise ValueError(
+                f"n_steps={n_steps} without gamma: returns of several steps are discounted here; "
+                "give the algorithm's gamma too: replay_buffer_kwargs=dict(n_steps=3, gamma=...)"
+            )
+        self.gamma = 0.99 if gamma is None else gamma  # of one step SB3 discounts by itself
         env = SimpleNamespace(observation_space=observation_space, action_space=action_space)
         spec = spec_from(env)
         self.server: Server | None = None
@@ -134,7 +139,7 @@ class ReplayServerBuffer(ReplayBuffer):
         one_step = batch["reward"].shape[1] == 1  # then SB3 discounts by itself
         return kind(
             observations=self._tensors(self._normalize_obs(found.observations, env)),
-            actions=self.to_torch(found.actions.reshape(batch_size, -1)),
+            actions=self.to_torch(_as_sb3(found.actions).reshape(batch_size, -1)),
             next_observations=self._tensors(self._normalize_obs(found.next_observations, env)),
             dones=self.to_torch((found.discounts == 0.0).astype(np.float32)[:, None]),
             rewards=self.to_torch(found.rewards[:, None]),
@@ -182,3 +187,8 @@ class ReplayServerBuffer(ReplayBuffer):
             "the transitions live in the server and are not pickled; serve with a region file "
             "(`replay-server serve FILE --region PATH`) to keep them over restarts"
         )
+
+
+def _as_sb3(actions: np.ndarray) -> np.ndarray:
+    """Actions of float64 as float32, as SB3's own buffer hands them out: its networks are."""
+    return actions.astype(np.float32) if actions.dtype == np.float64 else actions

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from replay_server import Batch, Client
-from replay_server.support.values import real
+from replay_server.batch import checked_beta, checked_count
+from replay_server.support.values import HUGE, real
 
 try:
     import torch
@@ -64,7 +65,10 @@ class ReplayDataset(IterableDataset):
     ) -> None:
         if gamma is not None:
             gamma = real("gamma", gamma, 0.0, 1.0)
-        self.url, self.table, self.batch = url, table, batch
+        if reward_clip is not None:
+            reward_clip = real("reward_clip", reward_clip, 0.0, HUGE)
+        self.url, self.table, self.batch = url, table, checked_count(batch)
+        beta = beta if callable(beta) else checked_beta(beta)
         self.gamma, self.reward_clip = gamma, reward_clip
         self.options: dict[str, Any] = {"beta": beta, "plan": plan, "stratified": stratified}
         self.options |= {"uniform": uniform, "prefetch": prefetch, "timeout": timeout}

@@ -87,11 +87,6 @@ class Draw:
             )
         return out
 
-    def expect_room(self, need: int) -> None:
-        """LimiterBlocked where `need` items have to come in first."""
-        if need:
-            raise _native.error("BLOCKED", self.what, blocked=(need, _native.BY_INSERTS))
-
     def landed(self, link: Link, status: int, batch: Batch, need: int) -> Batch:
         """The batch of a request that ended with `status`; raises what it ended with."""
         if status == -_native.NUMBERS["SHORT_BATCH"]:

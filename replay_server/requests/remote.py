@@ -163,10 +163,19 @@ class RemoteTable:
             f"{first} items go in before the first draw, then {ratio:g} draws let one in"
         )
 
-    def expect_admitted(self, count: int) -> None:
-        """OverBudget where the limiter never admits a batch of `count`."""
-        width = self.error_max - self.error_min
-        if self.samples_per_insert > 0.0 and count > width:
+    def expect_drawn_now(self, count: int, raw: Any, what: str) -> None:
+        """LimiterBlocked where items have to come in before a batch of `count` is drawn, OverBudget
+        where none would help; by `raw`, what `info_of` returned just now. `what`: of the error."""
+        if need := missing(count, raw):
+            self.expect_admitted(count, raw)
+            raise _native.error("BLOCKED", what, blocked=(need, _native.BY_INSERTS))
+
+    def expect_admitted(self, count: int, raw: Any = None) -> None:
+        """OverBudget where the limiter never admits a batch of `count`; `raw` is what `info_of`
+        returned since this table was looked up."""
+        facts = self if raw is None else raw
+        width = facts.error_max - facts.error_min
+        if facts.samples_per_insert > 0.0 and count > width:
             raise OverBudget(
                 f"batches of {count} items of table {self.name!r}: its limiter admits at most "
                 f"{floor(width)} at once; ask for fewer, or give the limiter an error_buffer of "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,6 +210,35 @@ def parse(
 def values_of(args: Common, settings: Preset) -> dict[str, Any]:
     """All options and settings of a program, by name."""
     return {**runfile.saved(args), **dataclasses.asdict(settings)}
+
+
+def as_served(settings: Preset, args: Common, table: Any) -> Preset:
+    """The settings with what the server's table decides, as they belong into a run's record.
+
+    table: a RemoteTable. ConfigError where an option that replaces the preset's says otherwise.
+    """
+    ratio, usual = table.samples_per_insert, preset(args.preset)
+    served = {
+        "alpha": table.alpha,
+        "capacity": table.capacity,
+        "min_size": table.min_size,
+        "steps_per_update": settings.batch / ratio if ratio > 0.0 else None,
+    }
+    differs = {n: v for n, v in served.items() if not _same(getattr(settings, n), v)}
+    for name, there in differs.items():
+        wanted = getattr(settings, name)
+        if wanted != getattr(usual, name):
+            raise ConfigError(
+                f"--{name.replace('_', '-')} {wanted}: table {table.name!r} of the server has "
+                f"{there}, and the server's table decides: leave the option out, or serve a table "
+                "that has it"
+            )
+    return changed(settings, **differs)
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    """Alike but for rounding: a ratio was divided twice."""
+    return one == other if one is None or other is None else math.isclose(one, other)
 
 
 def keep(name: str, command: str, args: Common, settings: Preset) -> None:

@@ -351,12 +351,11 @@ class Autoreset:
             self._shared = {}
         if self.mode == "next-step":
             self.made_up, self.any_made_up = ended, some
-        given = finals_in(infos) if some else None
-        if some and self.mode == "same-step" and final_observation is not None and given:
-            if next_observation is not None:
-                others = self._finals(ended, ended, infos[given])
-                begun = self._observed(next_observation)
-                require_final(ended, closing, *others, begun)
+        given = finals_in(infos) if some and self.mode == "same-step" else None
+        if given and final_observation is not None and next_observation is not None:
+            others = self._finals(ended, ended, infos[given])
+            begun = self._observed(next_observation)
+            require_final(ended, closing, *others, begun)
         elif some and (self.mode != "same-step" or final_observation is not None):
             which, before = np.flatnonzero(ended), self._observed(observation)
             moved = np.zeros(len(which), np.bool_)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from environments import SCRIPT, ScriptedEnv
 from gymnasium import spaces
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, SAC
 from stable_baselines3.common import buffers
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -139,6 +140,37 @@ def test_n_steps_are_sb3s():
             assert found.next_observations[i].tolist() == batch.next_observations[j].tolist()
     assert len(compared) == len(expected)
     buffer.close()
+
+
+class Wide(gym.Env):
+    """Actions of float64, as dm_control's are."""
+
+    observation_space = spaces.Box(-9, 9, (3,), np.float32)
+    action_space = spaces.Box(-1, 1, (2,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.normal(size=3).astype(np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        seen = self.np_random.normal(size=3).astype(np.float32)
+        return seen, float(np.sum(action)), self.steps == 7, False, {}
+
+
+def test_actions_of_float64_are_learned_from():
+    """Given a space of float64 actions. Expect SAC to train, on float32 as with SB3's buffer."""
+    model = SAC("MlpPolicy", Wide(), learning_starts=20, replay_buffer_class=ReplayServerBuffer)
+    model.learn(30)
+    assert model.replay_buffer.sample(4).actions.dtype == torch.float32
+    model.replay_buffer.close()
+
+
+def test_several_steps_need_the_algorithms_gamma():
+    """Given n_steps=3 alone. Expect a sentence: returns would be discounted by another gamma."""
+    with pytest.raises(ValueError, match="n_steps=3 without gamma"):
+        ReplayServerBuffer(1000, Wide.observation_space, Wide.action_space, n_steps=3)
 
 
 def test_dict_observations():

@@ -13,6 +13,7 @@ from replay_server import (
     Client,
     Column,
     ConfigError,
+    LimiterBlocked,
     MinSize,
     NStep,
     OverBudget,
@@ -74,6 +75,19 @@ def test_can_sample_refuses_what_no_sample_gets():
             assert not client.can_sample(table, least - 1)
         client.extend("plain", {"x": np.arange(100)})
         assert client.can_sample("plain", 64)
+
+
+def test_a_poll_refuses_what_no_wait_would_get():
+    """Given a poll for more than the limiter admits at once, while rows come in. Expect OverBudget,
+    as with a time-out, and for fewer what they wait for."""
+    table = Table("m", PLAIN, capacity=1000, limiter=SamplesPerInsert(2.0, 10, 15.0))
+    with Server([table]) as server, Client(server.address) as client:
+        with pytest.raises(LimiterBlocked):
+            client.sample("m", 30, timeout=0)
+        client.extend("m", {"x": np.arange(12)})
+        for timeout in (0, 0.5):
+            with pytest.raises(OverBudget, match="at most 30 at once"):
+                client.sample("m", 32, timeout=timeout)
 
 
 class Interrupted(Exception):

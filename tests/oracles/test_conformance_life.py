@@ -84,7 +84,9 @@ def test_the_limiter_holds_inserts_back_until_something_is_drawn(place):
         with pytest.raises(LimiterBlocked) as blocked:
             client.extend("main", plain_rows(2), timeout=0.1)
         assert blocked.value.by == "samples" and blocked.value.need > 0
-        assert client.can_sample("main", 16) and not client.can_sample("main", 17)
+        assert client.can_sample("main", 16)
+        with pytest.raises(OverBudget, match="at most 16 at once"):
+            client.can_sample("main", 17)
         client.sample("main", 16)
         with pytest.raises(LimiterBlocked) as blocked:
             client.sample("main", 16, timeout=0.0)

@@ -233,7 +233,7 @@ def test_a_column_that_no_writer_can_fill_is_refused(name):
     columns = ("observation", np.float32), ("action", np.int64), ("reward", np.float32)
     spec = Spec((*(Column(*column) for column in columns), Column("terminated", bool)))
     spec = Spec((*spec, Column(name, np.int8)))
-    with pytest.raises(ConfigError, match=f"column '{name}': to a writer"):
+    with pytest.raises(ConfigError, match=f"column '{name}': a writer takes this name"):
         Table("m", spec, NStep(1), 1000)
     with (
         Server([Table("m", spec, Row(), 1000)], "loopback://") as server,
@@ -242,7 +242,7 @@ def test_a_column_that_no_writer_can_fill_is_refused(name):
         rows = {column.name: np.zeros(3, column.dtype) for column in spec}
         keys = client.extend("m", rows)
         assert len(keys) == 3
-        with pytest.raises(ConfigError, match=f"column '{name}': to a writer"):
+        with pytest.raises(ConfigError, match=f"column '{name}': a writer takes this name"):
             client.writer("m", autoreset="single")
 
 

@@ -44,11 +44,11 @@ def test_who_resets_before_adding_is_told_and_stopped(own, copy):
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["handed over", "named"])
-@pytest.mark.parametrize("given", ["infos", "none", "right"])
+@pytest.mark.parametrize("given", ["infos", "infos alone", "none", "right"])
 def test_a_final_observation_that_is_the_resets_is_found(own, given):
     """Given same-step environments, and next_observation handed in as the final one. Expect
-    SpecError at the first end where infos has another; without infos a warning, and SpecError at
-    the third end; nothing where it is what infos has."""
+    SpecError at the first end where infos has another; without infos, or without next_observation,
+    a warning, and SpecError at the third end; nothing where it is what infos has."""
     envs = counting_vector(AutoresetMode.SAME_STEP)
     table = Table("m", step=spec_from(envs), plan=NStep(1), capacity=256)
     with Server([table], "loopback://") as server, Client(server.address) as client:
@@ -68,7 +68,7 @@ def test_a_final_observation_that_is_the_resets_is_found(own, given):
                     reward=reward,
                     terminated=terminated,
                     truncated=truncated,
-                    next_observation=after,
+                    next_observation=None if given == "infos alone" else after,
                     infos=None if given == "none" else infos,
                     final_observation=final,
                 )
@@ -85,7 +85,7 @@ def test_a_final_observation_that_is_the_resets_is_found(own, given):
                     play()
                 assert ends == (0 if given == "infos" else 3)
         heard = ["is next_observation, the reset's" in str(one.message) for one in heard]
-        assert heard == [True] * (given == "none")
+        assert heard == [True] * (given in ("none", "infos alone"))
         writer.link.close(1.0)
 
 
