@@ -88,7 +88,6 @@ class Program:
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
         table.expect_reach(self.settings.n)
-        self.settings = options.as_served(self.settings, self.args, table)
         spec = table.spec
         check_columns(self.envs, self.settings.env, spec, self.args.table)
         writer = writer_of(
@@ -105,6 +104,7 @@ class Program:
         if self.ledger:
             writer = self.ledger.watch(writer, spec)
         if self.actor is None:
+            self.settings = options.as_served(self.settings, self.args, table, self.say)
             network = network_from(
                 self.settings.network,
                 spec,

@@ -85,12 +85,12 @@ class Program:
         self.client = connect(server, patience, self.stop, say, batch=batch)
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
-        self.settings = options.as_served(self.settings, self.args, table)
         spec = table.spec
         env = self.settings.env
         with closing(make_env(env, protocol=self.settings.protocol)) as made:
             check_columns(made, env, spec, self.args.table)
         if self.learner is None:
+            self.settings = options.as_served(self.settings, self.args, table, say)
             self.build(spec)
             if not self.done():
                 options.keep(NAME, COMMAND, self.args, self.settings)

@@ -212,10 +212,13 @@ def values_of(args: Common, settings: Preset) -> dict[str, Any]:
     return {**runfile.saved(args), **dataclasses.asdict(settings)}
 
 
-def as_served(settings: Preset, args: Common, table: Any) -> Preset:
+def as_served(
+    settings: Preset, args: Common, table: Any, say: Callable[[str], None] = print
+) -> Preset:
     """The settings with what the server's table decides, as they belong into a run's record.
 
-    table: a RemoteTable. ConfigError where an option that replaces the preset's says otherwise.
+    table: a RemoteTable. `say` gets a sentence where options, or the record of a run that is
+    resumed, replace the preset's and the table has others.
     """
     ratio, usual = table.samples_per_insert, preset(args.preset)
     served = {
@@ -225,14 +228,14 @@ def as_served(settings: Preset, args: Common, table: Any) -> Preset:
         "steps_per_update": settings.batch / ratio if ratio > 0.0 else None,
     }
     differs = {n: v for n, v in served.items() if not _same(getattr(settings, n), v)}
-    for name, there in differs.items():
-        wanted = getattr(settings, name)
-        if wanted != getattr(usual, name):
-            raise ConfigError(
-                f"--{name.replace('_', '-')} {wanted}: table {table.name!r} of the server has "
-                f"{there}, and the server's table decides: leave the option out, or serve a table "
-                "that has it"
-            )
+    vain = {n: v for n, v in differs.items() if getattr(settings, n) != getattr(usual, n)}
+    if vain:
+        asked = " ".join(f"--{n.replace('_', '-')} {getattr(settings, n)}" for n in vain)
+        there = ", ".join(f"{n} {v}" for n, v in vain.items())
+        say(
+            f"{asked}: the server's table {table.name!r} decides, and has {there}; serve a table "
+            "with other numbers where you want them"
+        )
     return changed(settings, **differs)
 
 
