@@ -49,6 +49,15 @@ def test_several_agents_learn_from_one_table():
     assert result["served"] > 64 * 500
 
 
+def test_several_processes_end_together():
+    """Given two actors, and a learner that pauses for longer than their calls wait. Expect them to
+    go on behind it, the limiter's ratio to hold, and all to end without an error."""
+    result = example("several_processes").main(actors=2, updates=120, pause=6.0)
+    assert result["codes"] == [0, 0]
+    assert 120 * 64 / result["items"] == pytest.approx(result["ratio"], rel=0.01)
+    assert result["items"] >= 500
+
+
 def test_offline_data_goes_in_by_add():
     """Given 6 000 steps of random play as arrays. Expect all of them stored but for the
     windows that are open at its end, and the value learned to be what the arrays' returns tell."""
