@@ -25,6 +25,7 @@ from pathlib import Path
 
 from .netlink import addresses, has_filters, is_made_promiscuous, routes
 from .sysfs import lines, link_name, names, text
+from .xdp import has_program
 
 DEFAULT = "the default route"
 DEPTH_MAX = 8  # how deep the kernel stacks interfaces
@@ -136,6 +137,8 @@ def lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
         if carried := _carried(root, interface):
             yield f"{interface} carries {carried}"
         yield from _listeners(root, interface)
+        if root == HOST and has_program(interface):
+            yield f"an XDP program is on {interface}: a server over AF_XDP's, or a firewall"
         if root == HOST and has_filters(interface):
             yield f"a clsact or ingress qdisc of tc is on {interface}"
     except OSError:  # of netlink: what it did not say may be there

@@ -44,6 +44,15 @@ def with_xdp() -> tuple[tuple[str, str], ...]:
     )
 
 
+def has_program(interface: str) -> bool:
+    """Whether an XDP program is on it; OSError where the kernel cannot be asked."""
+    wanted = os.fsencode(interface)
+    return any(
+        link[IFLA_IFNAME].rstrip(b"\0") == wanted and _program(link) is not None
+        for _, link in links()
+    )
+
+
 def _whose(index: int, link: dict[int, bytes], program: int) -> str:
     name = _name(program)
     if name != OWN:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from conformance import plain, plain_rows
-from hosts import Tree
+from hosts import Tree, tree_of_xa
 from losses import attach
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
 from neighbours import PROCESS, url_of
@@ -509,14 +508,7 @@ def test_one_rule_is_asked_by_all_three(use, tmp_path):
     """Given an interface that is used in some way. Expect AF_XDP's look, doctor's and nic.sh's to
     say it, each in its words; and of one that is free, AF_XDP to serve and the others nothing."""
     _, look, others = USES[use]
-    tree = Tree(tmp_path)
-    tree.nic(interface="xa", group="7")
-    for name, real in (("sys/class/net", "/sys/class/net"), ("proc/net", "/proc/self/net")):
-        shutil.rmtree(tmp_path / name)
-        (tmp_path / name).symlink_to(real)
-    (tmp_path / "bin/ip").unlink()
-    for tool in ("ip", "tc"):
-        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+    tree = tree_of_xa(tmp_path)
     url = f"dpdk://198.18.5.9:{PORT}?vdev=net_af_xdp,iface=xa&probe=off"
     with used(use):
         words = the_pair().server.inside([sys.executable, "-c", DOCTOR])

@@ -432,3 +432,16 @@ HOSTS = {
         uid=USER,
     ),
 }
+
+
+def tree_of_xa(path: Path) -> Tree:
+    """A made-up host whose card's interface is this namespace's xa."""
+    tree = Tree(path)
+    tree.nic(interface="xa", group="7")
+    for name, real in (("sys/class/net", "/sys/class/net"), ("proc/net", "/proc/self/net")):
+        shutil.rmtree(path / name)
+        (path / name).symlink_to(real)
+    (path / "bin/ip").unlink()
+    for tool in ("ip", "tc"):
+        (path / "bin" / tool).symlink_to(shutil.which(tool))
+    return tree
