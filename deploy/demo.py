@@ -134,9 +134,12 @@ class Demo:
         if not actor:
             return  # it has only just started
         if not learner.get("step"):
+            least, there = self.settings.min_size, actor["step"]
+            waits = f"waiting for {there:,} of {least:,} steps before learning starts"
+            starts = f"{there:,} steps are there, the learner is starting"
             self.progress.show(
-                f"{elapsed:4.0f} s | in {actor['perf/env_sps']:5.0f} steps/s | waiting for "
-                f"{actor['step']:,} of {self.settings.min_size:,} steps before learning starts"
+                f"{elapsed:4.0f} s | in {actor['perf/env_sps']:5.0f} steps/s | "
+                f"{waits if there < least else starts}"
             )
             return
         self.progress.show(
@@ -175,6 +178,7 @@ class Demo:
             "eval_return_mean": solved.get("eval_return_mean"),
             "eval_return_min": solved.get("eval_return_min"),
             "eval_episodes": solved.get("eval_episodes", 0),
+            "greedy_return_best": _most(learner, "charts/greedy_return"),
             "train_seconds": solved["solved_at"] - first if solved and first else None,
             "env_steps": actor[-1]["step"] if actor else 0,
             "unacknowledged_most": _most(actor, "replay/unacknowledged"),
@@ -204,6 +208,9 @@ def _shown(mean_return: float | None) -> str:
 def _judged(summary: Mapping[str, Any]) -> str:
     """How well the solved network plays, and after how long, for a person."""
     mean, seconds = summary["eval_return_mean"], summary["train_seconds"]
+    best = summary.get("greedy_return_best")
+    if mean is None and best is not None:
+        return f"the best greedy mean of its evaluations was {best:.1f}"
     if mean is None:
         return "no greedy evaluation yet"
     return f"mean greedy return {mean:.1f}" + (f" after {seconds:.1f} s" if seconds else "")

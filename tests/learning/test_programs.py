@@ -26,6 +26,7 @@ import pytest
 from test_runs import PROMISED, series
 
 from actor.__main__ import Program as Actor
+from deploy import demo as demo_module
 from deploy.demo import Demo
 from deploy.processes import Process
 from deploy.sync import InTurn, Watch
@@ -356,6 +357,13 @@ def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):
         assert (told["sessions_opened"], told["unknown_session"]) == (1, 0)
         assert server.counters()["sessions"] == 0
     demo.close()
+
+
+def test_an_unsolved_demo_names_its_best_evaluation():
+    """Given runs without a verdict. Expect the best greedy mean, or that there was none."""
+    never = {"eval_return_mean": None, "train_seconds": None}
+    assert demo_module._judged(never | {"greedy_return_best": 147.8}).endswith("was 147.8")
+    assert demo_module._judged(never) == "no greedy evaluation yet"
 
 
 def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
