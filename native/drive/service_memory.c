@@ -251,7 +251,8 @@ static const struct rp_segment *largest(const struct rp_segments *segments) {
 static int no_room(char *error, const struct rp_segments *segments, const char *why) {
     const struct rp_segment *term = largest(segments);
     snprintf(error, ERROR_BYTES,
-             "the region takes %.1f MiB, %.1f MiB of them for %s; %.80s: make room, or that smaller",
+             "the region takes %.1f MiB, %.1f MiB of them for %s; %.80s: make room, or that "
+             "smaller",
              MIB(segments->bytes), MIB(term->bytes), term->what, why);
     return -RP_NO_MEMORY;
 }
