@@ -82,7 +82,7 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char 
     struct addrinfo *found = NULL;
     char port[8];
     snprintf(port, sizeof port, "%u", url->port);
-    int failed = getaddrinfo(url->host, port, &hints, &found);
+    int failed = getaddrinfo(url->number[0] ? url->number : url->host, port, &hints, &found);
     if (failed) {
         snprintf(error, RP_URL_ERROR_BYTES, "%s://%.140s:%u: no such host: %s", url->scheme,
                  url->host, url->port, gai_strerror(failed));
@@ -97,6 +97,23 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char 
     memset(address, 0, sizeof *address);
     memcpy(address, best->ai_addr, best->ai_addrlen);
     freeaddrinfo(found);
+    return 0;
+}
+
+int rp_udp_look_up(struct rp_url *url, char *error) {
+    struct sockaddr_in6 address;
+    int status = rp_udp_resolve(&address, url, error);
+    if (status) {
+        return status;
+    }
+    socklen_t size = address.sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof address;
+    int failed = getnameinfo((struct sockaddr *)(void *)&address, size, url->number,
+                             sizeof url->number, NULL, 0, NI_NUMERICHOST);
+    if (failed) {
+        snprintf(error, RP_URL_ERROR_BYTES, "%s://%.140s:%u: its address has no text: %s",
+                 url->scheme, url->host, url->port, gai_strerror(failed));
+        return -RP_SYSTEM;
+    }
     return 0;
 }
 
