@@ -43,7 +43,9 @@ class ServerOptions:
     """The options of a server; its tables are apart. 0: the default of the core or of the url.
 
     url           loopback://NAME, udp://HOST:PORT[?mtu=N], zmq+tcp://HOST:PORT[?mtu=N] or
-                  dpdk://IP:PORT?vdev=...[,mtu=N]; port 0: any free port
+                  dpdk://IP:PORT?vdev=...[,mtu=N]; port 0: any free port. Over udp:// name the
+                  address that clients use: a server at 0.0.0.0 answers from the address of the
+                  route, and a client at another address of that host gets no answer
     seed          seed of the draws; None: one from the operating system, `Server.seed` has it
     insecure      serve other machines too, without a key
     mtu           bytes of the largest datagram

@@ -93,8 +93,6 @@ static int socket_at(const struct rp_udp_port *port, uint16_t local) {
     return -1;
 }
 
-/* The descriptor keeps its number, so a waiting thread need not learn a new one. That thread is
- * woken, because it sleeps on the old socket. */
 /* Another socket in the place of the port's; no fork begins while there are two. 1, or 0. */
 static int move_socket(struct rp_udp_port *port, uint16_t local) {
     rp_forks_hold();
@@ -107,6 +105,8 @@ static int move_socket(struct rp_udp_port *port, uint16_t local) {
     return moved;
 }
 
+/* The descriptor keeps its number, so a waiting thread need not learn a new one. That thread is
+ * woken, because it sleeps on the old socket. */
 static int udp_rebind(struct rp_port *opaque, uint16_t local) {
     struct rp_udp_port *port = own(opaque);
     struct sockaddr_in6 address;

@@ -107,6 +107,8 @@ void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address);
 socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sockaddr_in6 *address);
 /* Resolves a host (IPv4 first) and port. 0 or a negative status with a sentence. */
 int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char *error);
+/* Resolves the host of a url and keeps its address there: who opens it then asks no name server. */
+int rp_udp_look_up(struct rp_url *url, char *error);
 int rp_udp_is_loopback(const struct sockaddr_in6 *address);
 /* udp://ADDRESS:PORT, of a link-local address with its %INTERFACE: a url that leads there. */
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address);

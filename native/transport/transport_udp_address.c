@@ -82,7 +82,7 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char 
     struct addrinfo *found = NULL;
     char port[8];
     snprintf(port, sizeof port, "%u", url->port);
-    int failed = getaddrinfo(url->host, port, &hints, &found);
+    int failed = getaddrinfo(url->number[0] ? url->number : url->host, port, &hints, &found);
     if (failed) {
         snprintf(error, RP_URL_ERROR_BYTES, "%s://%.140s:%u: no such host: %s", url->scheme,
                  url->host, url->port, gai_strerror(failed));
@@ -97,6 +97,23 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char 
     memset(address, 0, sizeof *address);
     memcpy(address, best->ai_addr, best->ai_addrlen);
     freeaddrinfo(found);
+    return 0;
+}
+
+int rp_udp_look_up(struct rp_url *url, char *error) {
+    struct sockaddr_in6 address;
+    int status = rp_udp_resolve(&address, url, error);
+    if (status) {
+        return status;
+    }
+    socklen_t size = address.sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof address;
+    int failed = getnameinfo((struct sockaddr *)(void *)&address, size, url->number,
+                             sizeof url->number, NULL, 0, NI_NUMERICHOST);
+    if (failed) {
+        snprintf(error, RP_URL_ERROR_BYTES, "%s://%.140s:%u: its address has no text: %s",
+                 url->scheme, url->host, url->port, gai_strerror(failed));
+        return -RP_SYSTEM;
+    }
     return 0;
 }
 
@@ -155,6 +172,17 @@ void rp_udp_own(struct rp_udp_own *own) {
     freeifaddrs(found);
 }
 
+/* A link-local address is one on each link: a neighbour may have there what is this machine's on
+ * another, so that its scope counts. */
+static int is_same_address(const struct rp_peer *one, const struct rp_peer *other) {
+    struct in6_addr address;
+    memcpy(&address, one->bytes + 8, sizeof address);
+    int scoped = family_of(one) == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address);
+    return family_of(one) == family_of(other)
+        && memcmp(one->bytes + 8, other->bytes + 8, sizeof address) == 0
+        && (!scoped || memcmp(one->bytes + 4, other->bytes + 4, 4) == 0);
+}
+
 uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
     const uint8_t *address = peer->bytes + 8;
     int family = family_of(peer);
@@ -164,9 +192,8 @@ uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
     if (is_local(peer)) {
         return 0;
     }
-    for (uint32_t i = 0; i < own->count; i++) { /* family, and the address behind the scope */
-        if (memcmp(own->peers[i].bytes, peer->bytes, 2) == 0
-            && memcmp(own->peers[i].bytes + 8, address, 16) == 0) {
+    for (uint32_t i = 0; i < own->count; i++) {
+        if (is_same_address(&own->peers[i], peer)) {
             return 0;
         }
     }

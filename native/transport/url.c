@@ -1,4 +1,4 @@
-/* Parsing URLs, and the one table of transports. Nothing here touches the network. */
+/* Parsing URLs, and the one table of transports. */
 #include "transport/url.h"
 
 #include <stdio.h>
@@ -167,28 +167,39 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error) {
     return 0;
 }
 
+/* A zmq+tcp port that Python has opened has its address, and a client's is not opened here. */
+int rp_url_look_up(struct rp_url *url, const struct rp_port_options *options, char *error) {
+    int needed = strcmp(url->scheme, "udp") == 0
+        || (strcmp(url->scheme, "zmq+tcp") == 0 && options->serve && !options->zmq);
+    return needed ? rp_udp_look_up(url, error) : 0;
+}
+
+int rp_url_open(struct rp_port **port, const struct rp_url *url, const char *text,
+                const struct rp_port_options *options, struct rp_peer *server, char *bound,
+                char *error) {
+    struct rp_port_options filled = *options;
+    *port = NULL;
+    filled.mtu = url->mtu ? url->mtu : options->mtu ? options->mtu : url->mtu_default;
+    if (filled.mtu < RP_MTU_MIN || filled.mtu > RP_MTU_MAX || filled.mtu % 8 != 0) {
+        return refuse(error, text, "the mtu is 512 to 65504 bytes, a multiple of 8");
+    }
+    char address[RP_URL_TEXT_BYTES];
+    const struct scheme *scheme = find_scheme(url->scheme);
+    int status = scheme->open(port, url, &filled, server, bound ? bound : address, error);
+    if (!status && bound && url->mtu) { /* clients are to take the mtu with the url */
+        size_t size = strlen(bound);
+        snprintf(bound + size, RP_URL_TEXT_BYTES - size, "%cmtu=%u",
+                 strchr(bound, '?') ? '&' : '?', url->mtu);
+    }
+    return status;
+}
+
 int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_options *options,
                  struct rp_peer *server, char *bound, char *error) {
     struct rp_url url;
     *port = NULL;
     int status = rp_url_parse(&url, text, error);
-    if (status) {
-        return status;
-    }
-    struct rp_port_options filled = *options;
-    filled.mtu = url.mtu ? url.mtu : options->mtu ? options->mtu : url.mtu_default;
-    if (filled.mtu < RP_MTU_MIN || filled.mtu > RP_MTU_MAX || filled.mtu % 8 != 0) {
-        return refuse(error, text, "the mtu is 512 to 65504 bytes, a multiple of 8");
-    }
-    char address[RP_URL_TEXT_BYTES];
-    const struct scheme *scheme = find_scheme(url.scheme);
-    status = scheme->open(port, &url, &filled, server, bound ? bound : address, error);
-    if (!status && bound && url.mtu) { /* clients are to take the mtu with the url */
-        size_t size = strlen(bound);
-        snprintf(bound + size, RP_URL_TEXT_BYTES - size, "%cmtu=%u",
-                 strchr(bound, '?') ? '&' : '?', url.mtu);
-    }
-    return status;
+    return status ? status : rp_url_open(port, &url, text, options, server, bound, error);
 }
 
 void rp_port_close(struct rp_port *port) {

@@ -19,6 +19,7 @@ enum rp_url_limits {
     RP_URL_SCHEME_BYTES = 16,
     RP_URL_HOST_BYTES = 254, /* a host: of a url's 255 bytes no more are left for it */
     RP_URL_NAME_BYTES = 64,  /* a loopback name */
+    RP_URL_NUMBER_BYTES = 64, /* an address, with %INTERFACE */
     RP_URL_TEXT_BYTES = 256,
     RP_URL_ERROR_BYTES = 256,
 };
@@ -26,6 +27,7 @@ enum rp_url_limits {
 struct rp_url {
     char scheme[RP_URL_SCHEME_BYTES];
     char host[RP_URL_HOST_BYTES]; /* without brackets */
+    char number[RP_URL_NUMBER_BYTES]; /* its address, where it has been looked up; else empty */
     uint32_t mtu;                 /* 0: not said */
     uint32_t mtu_default;         /* its transport's; RP_MTU_HOST where that is larger and the
                                      host is this one: localhost, a number of 127/8, ::1 */
@@ -61,6 +63,15 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error);
  * or a negative status with a sentence in error. */
 int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_options *options,
                  struct rp_peer *server, char *bound, char *error);
+
+/* As rp_port_open, of a url that is parsed already, from `text`. */
+int rp_url_open(struct rp_port **port, const struct rp_url *url, const char *text,
+                const struct rp_port_options *options, struct rp_peer *server, char *bound,
+                char *error);
+
+/* Looks up the host of a url, where its port is opened by that: who opens it asks no name server
+ * then. 0, or -RP_BAD_ARGUMENT with a sentence. */
+int rp_url_look_up(struct rp_url *url, const struct rp_port_options *options, char *error);
 
 void rp_port_close(struct rp_port *port); /* null is fine */
 

@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include "process.h"
 #include "drive/link_drive.h"
 #include "drive/pump_gate.h"
+#include "os/forks.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 
@@ -403,11 +406,105 @@ static void check_beside_stopping(void) {
     check_group("forks beside a server's thread that is stopped");
 }
 
+enum { HOLDERS = 8, TURNS = 20, PASSED_MAX = TURNS * 4000 };
+
+static _Atomic uint32_t holds;
+static _Atomic int holders_stop;
+
+/* Long enough that holds of several threads overlap; it ends where they have passed forks that
+ * should have had their turn. */
+static void *hold_and_allow(void *unused) {
+    while (!atomic_load(&holders_stop) && atomic_load(&holds) < PASSED_MAX) {
+        rp_forks_hold();
+        rp_forks_hold(); /* who holds already does not wait for a fork */
+        atomic_fetch_add(&holds, 1);
+        usleep(50);
+        rp_forks_allow();
+        rp_forks_allow();
+    }
+    return unused;
+}
+
+/* Given threads that hold all the time, each its own while, and a process that forks, also while it
+ * holds itself. Expect few holds to pass each fork, and the child to be able to hold and fork. */
+static void check_turn(void) {
+    pthread_t threads[HOLDERS];
+    for (int i = 0; i < HOLDERS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, hold_and_allow, NULL) == 0);
+    }
+    fflush(stdout);
+    for (int i = 0; i < TURNS; i++) {
+        int status;
+        if (i % 2) {
+            rp_forks_hold();
+        }
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            rp_forks_hold();
+            rp_forks_allow();
+            pid_t grandchild = fork();
+            if (grandchild == 0) {
+                end_child(0);
+            }
+            end_child(waitpid(grandchild, &status, 0) != grandchild || status != 0);
+        }
+        if (i % 2) {
+            rp_forks_allow();
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "status %x", (unsigned)status);
+    }
+    CHECK(atomic_load(&holds) < PASSED_MAX, "a fork waits for all who hold meanwhile");
+    atomic_store(&holders_stop, 1);
+    for (int i = 0; i < HOLDERS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    check_group("a fork has its turn among those who hold");
+}
+
+static volatile sig_atomic_t handled;
+
+static void fork_in_handler(int signal) {
+    int before = errno, status = 0;
+    (void)signal;
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    handled += status == 0;
+    errno = before;
+}
+
+/* Given a signal whose handler forks, which comes at any moment of a hold. Expect it not to wait
+ * for the thread that it has interrupted, and signals to be heard as before. */
+static void check_in_handler(void) {
+    struct itimerval often = {.it_interval.tv_usec = 300, .it_value.tv_usec = 300}, never = {0};
+    struct sigaction act = {.sa_handler = fork_in_handler}, before;
+    sigset_t mask;
+    CHECK(sigaction(SIGALRM, &act, &before) == 0);
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    for (int rounds = check_rounds(500); handled < rounds;) {
+        rp_forks_hold();
+        rp_forks_allow();
+    }
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    CHECK(sigaction(SIGALRM, &before, NULL) == 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, NULL, &mask) == 0 && !sigismember(&mask, SIGALRM));
+    check_group("forks in a signal's handler");
+}
+
 int main(void) {
     check_told();
     check_refused();
     check_sockets();
     check_lets_go();
+    if (!SANITIZER) {
+        check_turn();
+        check_in_handler();
+    }
     if (!ADDRESS_SANITIZER) { /* a thread of the parent's may hold its allocator's lock */
         check_closing();
         check_beside_connections();

@@ -199,6 +199,35 @@ static void check_hosts(void) {
     check_group("udp: which host an address is on");
 }
 
+/* Given a link-local address that this machine has on one of its links. Expect it to be its own
+ * there, and a neighbour's on another link; one of everywhere is its own on any link. */
+static void check_neighbours(void) {
+    static const struct { const char *text; uint32_t scope; int own; } addresses[] = {
+        {"fe80::1", 3, 1}, {"fe80::1", 4, 0}, {"fe80::1", 0, 0}, {"fe80::1", 3 << 16, 0},
+        {"fe80::2", 3, 0}, {"fd07::1", 0, 1}, {"fd07::1", 4, 1},
+    };
+    static struct rp_udp_own own;
+    struct sockaddr_in6 local = {.sin6_family = AF_INET6, .sin6_scope_id = 3}, wide = local;
+    struct ifaddrs listed[2] = {
+        {.ifa_next = &listed[1], .ifa_addr = (struct sockaddr *)(void *)&local},
+        {.ifa_addr = (struct sockaddr *)(void *)&wide}};
+    CHECK(inet_pton(AF_INET6, "fe80::1", &local.sin6_addr) == 1);
+    CHECK(inet_pton(AF_INET6, "fd07::1", &wide.sin6_addr) == 1);
+    cards = listed;
+    rp_udp_own(&own);
+    cards = NULL;
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        struct sockaddr_in6 address = {.sin6_family = AF_INET6,
+                                       .sin6_scope_id = addresses[i].scope};
+        struct rp_peer peer;
+        CHECK(inet_pton(AF_INET6, addresses[i].text, &address.sin6_addr) == 1);
+        rp_udp_peer_pack(&peer, &address);
+        CHECK((rp_udp_host(&own, &peer) == 0) == addresses[i].own, "%s%%%u", addresses[i].text,
+              addresses[i].scope);
+    }
+    check_group("udp: a neighbour is not this machine, whatever address it takes");
+}
+
 /* Given a port that knows no address of this machine. Expect it to know all of 127.0.0.0/8 and ::1
  * by themselves, and nothing near them. */
 static void check_unknowing(void) {
@@ -510,6 +539,7 @@ int main(void) {
     check_bound_of_buffers();
     check_given_back();
     check_hosts();
+    check_neighbours();
     check_unknowing();
     check_peers();
     check_bounds();
