@@ -1,0 +1,149 @@
+"""Three ways to draw a prioritized batch from a server: by the server, by its keys, by the client.
+
+    ServerSampler   the server draws and sends the items: one round trip
+    KeySampler      the server draws keys, the client fetches the items at them: two round trips
+    ClientSampler   the client draws from a tree of its own, and fetches the items: one round trip
+                    a batch, and what it takes to keep the tree fresh
+
+All three have `sample(batch, beta)`, which returns the items as a `replay_server.Batch` and their
+importance weights, float32 [B], and `update_priorities(items, priorities)`. What differs is where
+the draw is.
+
+The table ITEMS holds the items. INDEX holds a row of 8 bytes for each, its key in ITEMS, under the
+item's priority: what KeySampler draws from, and where ClientSampler reads priorities of other
+actors' items. `insert` writes both. ClientSampler's tree is this package's own engine, on a
+loopback server in the client's process: the same code draws on both sides.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from replay_server import Batch, Client, Column, Prioritized, Server, Spec, Table, UpdateResult
+
+ITEMS, INDEX, TREE = "items", "index", "tree"
+ALPHA = 0.6
+FETCH_MAX = 2048  # keys of one request
+MASS_UNIT = 2.0**26  # the mass of an item of priority 1
+KEYED = Spec((Column("key", np.uint64),))
+Drawn = tuple[Batch, np.ndarray]  # items, weights
+_names = itertools.count()
+
+
+def tables(item_bytes: int, capacity: int) -> list[Table]:
+    """What a server of these samplers serves."""
+    spec = Spec((Column("item", np.uint8, (item_bytes,)),))
+    sampler = Prioritized(ALPHA)
+    return [
+        Table(ITEMS, step=spec, capacity=capacity, sampler=sampler),
+        Table(INDEX, step=KEYED, capacity=capacity, sampler=sampler),
+    ]
+
+
+def insert(client: Client, items: np.ndarray, priorities: np.ndarray) -> None:
+    """Stores uint8 [N, item_bytes] with their priorities, float64 [N], acknowledged; one inserter
+    at a time, so that a row of INDEX goes when its item does."""
+    keys = client.extend(ITEMS, {"item": items}, priorities=priorities)
+    client.extend(INDEX, {"key": np.asarray(keys)}, priorities=priorities)
+
+
+class ServerSampler:
+    """The server draws, and sends what it drew: one round trip."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def sample(self, batch: int, beta: float) -> Drawn:
+        """`batch` items in proportion to priority^alpha."""
+        items = self.client.sample(ITEMS, batch, beta=beta)
+        return items, items.weights
+
+    def update_priorities(self, items: Batch, priorities: np.ndarray) -> UpdateResult:
+        """New priorities, float64 [B]; they count for the next draw."""
+        return self.client.update_priorities(ITEMS, items, priorities)
+
+    def close(self) -> None:
+        """Nothing is its own."""
+
+
+class KeySampler:
+    """The server draws keys; the items at them come in a second round trip.
+
+    Weights are those of the draw. An item that was overwritten in between is not `valid`.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.drawn: np.ndarray | None = None  # the last draw's keys in INDEX
+
+    def sample(self, batch: int, beta: float) -> Drawn:
+        """`batch` items in proportion to priority^alpha."""
+        drawn = self.client.sample(INDEX, batch, beta=beta)
+        self.drawn = np.array(drawn.keys)
+        return self.client.get(ITEMS, drawn["key"][:, 0]), drawn.weights
+
+    def update_priorities(self, items: Batch, priorities: np.ndarray) -> UpdateResult:
+        """New priorities of the last batch, float64 [B]; they count for the next draw."""
+        return self.client.update_priorities(INDEX, self.drawn, priorities)
+
+    def close(self) -> None:
+        """Nothing is its own."""
+
+
+class ClientSampler:
+    """The client draws from a tree of its own and fetches the items at the keys it drew.
+
+    Before each draw it asks how far the table has come, and fetches the rows and masses of INDEX
+    that came since: another actor's priorities are known to the server alone. `upkeep_rows` counts
+    them.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.known, self.upkeep_rows = client, 0, 0
+        capacity = client.table(INDEX).capacity
+        spec = Spec((Column("key", np.uint64), Column("place", np.uint64)))
+        tree = Table(TREE, step=spec, capacity=capacity, sampler=Prioritized(1.0))
+        self.server = Server([tree], f"loopback://tree-{next(_names)}")
+        self.local = Client(self.server.address)
+        self.drawn: Batch | None = None
+        self.refresh()
+
+    def refresh(self) -> int:
+        """Brings the tree up to date with the table; how many rows came."""
+        table = self.client.table(INDEX)
+        first = max(self.known, table.head - min(table.inserted, table.capacity))
+        for at in range(first, table.head, FETCH_MAX):
+            places = np.arange(at, min(at + FETCH_MAX, table.head), dtype=np.uint64)
+            got = self.client.get(INDEX, places)
+            rows = {"key": got["key"][:, 0], "place": places}
+            priorities = np.where(got.valid, got.masses, 0) / MASS_UNIT
+            self.local.extend(TREE, rows, priorities=priorities)
+        self.known, came = table.head, table.head - first
+        self.upkeep_rows += came
+        return came
+
+    def sample(self, batch: int, beta: float) -> Drawn:
+        """`batch` items in proportion to priority^alpha."""
+        self.refresh()
+        self.drawn = self.local.sample(TREE, batch, beta=beta)
+        return self.client.get(ITEMS, self.drawn["key"][:, 0]), self.drawn.weights
+
+    def update_priorities(self, items: Batch, priorities: np.ndarray) -> UpdateResult:
+        """At the server, for other learners and its region, and in the tree here."""
+        self.local.update_priorities(TREE, self.drawn, np.asarray(priorities, np.float64) ** ALPHA)
+        return self.client.update_priorities(INDEX, self.drawn["place"][:, 0], priorities)
+
+    def close(self) -> None:
+        """Ends the tree."""
+        self.local.close()
+        self.server.close()
+
+
+SAMPLERS: dict[str, Any] = {
+    "server": ServerSampler,
+    "keys": KeySampler,
+    "client": ClientSampler,
+}
