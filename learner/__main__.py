@@ -90,7 +90,9 @@ class Program:
         with closing(make_env(env, protocol=self.settings.protocol)) as made:
             check_columns(made, env, spec, self.args.table)
         if self.learner is None:
-            self.settings = options.as_served(self.settings, self.args, table, say)
+            self.settings = options.as_served(
+                self.settings, self.args, table, lambda line: say(f"learner: {line}")
+            )
             self.build(spec)
             if not self.done():
                 options.keep(NAME, COMMAND, self.args, self.settings)

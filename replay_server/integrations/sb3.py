@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from replay_server import Client, NStep, Server, Table, Uniform, spec_from
+from replay_server.integrations.served import gamma_for
 
 try:
     import torch
@@ -71,12 +72,6 @@ class ReplayServerBuffer(ReplayBuffer):
                 "observation once anyway; leave it out"
             )
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)
-        if gamma is None and n_steps > 1:
-            raise ValueError(
-                f"n_steps={n_steps} without gamma: returns of several steps are discounted here; "
-                "give the algorithm's gamma too: replay_buffer_kwargs=dict(n_steps=3, gamma=...)"
-            )
-        self.gamma = 0.99 if gamma is None else gamma  # of one step SB3 discounts by itself
         env = SimpleNamespace(observation_space=observation_space, action_space=action_space)
         spec = spec_from(env)
         self.server: Server | None = None
@@ -85,6 +80,7 @@ class ReplayServerBuffer(ReplayBuffer):
             self.server = Server([table], seed=seed)
             address = self.server.address
         self.client = Client(address, specs={TABLE: spec})
+        self.gamma = gamma_for(self.client, TABLE, n_steps, gamma)
         self.spec = spec
         self.writer = self.client.writer(TABLE, n_envs, autoreset="disabled")
         self._next_obs: Any = None

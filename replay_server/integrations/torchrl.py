@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table, Uniform
+from replay_server.integrations.served import gamma_for
 
 try:
     import torch
@@ -60,11 +61,11 @@ class ReplayServerBuffer:
         alpha: float | None = None,
         beta: float = 0.4,
         n_steps: int = 1,
-        gamma: float = 0.99,
+        gamma: float | None = None,
         address: str | None = None,
         seed: int | None = None,
     ) -> None:
-        self.batch_size, self.beta, self.gamma = batch_size, beta, gamma
+        self.batch_size, self.beta = batch_size, beta
         self.streams = env.batch_size.numel()
         spec = columns_of(env)
         self.server: Server | None = None
@@ -74,6 +75,7 @@ class ReplayServerBuffer:
             self.server = Server([table], seed=seed)
             address = self.server.address
         self.client = Client(address, specs={TABLE: spec})
+        self.gamma = gamma_for(self.client, TABLE, n_steps, gamma)
         self.writer = self.client.writer(TABLE, self.streams, autoreset="disabled")
 
     def extend(self, steps: TensorDict) -> None:

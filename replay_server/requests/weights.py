@@ -39,7 +39,7 @@ def flat_bytes(weights: Any) -> memoryview:
         raise ConfigError(f"weights is an array {kind}: publish numbers; of a network: {NETWORK}")
     try:
         view = memoryview(weights)
-        return view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())
+        return view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"weights: expected bytes or a buffer of them ({error}); of a torch network: {NETWORK}"

@@ -16,7 +16,7 @@ from stable_baselines3 import DQN, SAC
 from stable_baselines3.common import buffers
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from replay_server import NStep, Server, SpecMismatch, Table, spec_from
+from replay_server import NStep, Server, SpecMismatch, Table, Uniform, spec_from
 from replay_server.integrations.sb3 import ReplayServerBuffer
 
 
@@ -168,9 +168,19 @@ def test_actions_of_float64_are_learned_from():
 
 
 def test_several_steps_need_the_algorithms_gamma():
-    """Given n_steps=3 alone. Expect a sentence: returns would be discounted by another gamma."""
+    """Given n_steps=3 here, or windows of 3 at a server elsewhere. Expect a sentence: returns would
+    be discounted by another gamma; and one where the table has other windows."""
+    spaces_of = Wide.observation_space, Wide.action_space
     with pytest.raises(ValueError, match="n_steps=3 without gamma"):
-        ReplayServerBuffer(1000, Wide.observation_space, Wide.action_space, n_steps=3)
+        ReplayServerBuffer(1000, *spaces_of, n_steps=3)
+    spec = spec_from(Wide())
+    for options, words in (
+        ({}, "n_steps=3 without gamma"),
+        ({"n_steps": 2, "gamma": 0.9}, "windows of 3: give n_steps=3"),
+    ):
+        table = Table("main", spec, NStep(3), 1000, Uniform())
+        with Server([table], "udp://127.0.0.1:0") as server, pytest.raises(ValueError, match=words):
+            ReplayServerBuffer(1000, *spaces_of, address=server.address, **options)
 
 
 def test_dict_observations():

@@ -62,3 +62,9 @@ def test_several_environments():
     ended = int(rollout["next", "done"].sum())
     assert buffer.server.counters()["steps_committed"] == 150 + ended
     assert buffer.sample().batch_size == torch.Size([64])
+
+
+def test_several_steps_need_a_gamma():
+    """Given n_steps=3 alone. Expect a sentence: the loss's gamma is not this buffer's."""
+    with pytest.raises(ValueError, match="n_steps=3 without gamma"):
+        ReplayServerBuffer(make_env(), 1000, batch_size=8, n_steps=3)

@@ -1,0 +1,29 @@
+"""What an adapter was asked for, beside what the table of its server has."""
+
+from __future__ import annotations
+
+from replay_server import Client, NStep
+
+DISCOUNT = 0.99  # where one step is all: the algorithm discounts by itself
+
+
+def gamma_for(client: Client, table: str, n_steps: int, gamma: float | None) -> float:
+    """The discount of the returns that the table's windows give.
+
+    n_steps: what the adapter was asked for. ValueError where the table has other windows, or where
+    returns of several steps would be discounted by a gamma that nobody gave.
+    """
+    served = client.table(table)
+    plan = next(iter(served.plans.values()))
+    n = plan.n if isinstance(plan, NStep) else 1
+    if n_steps not in (1, n):
+        raise ValueError(
+            f"n_steps={n_steps}, and table {table!r} of {client.address} has windows of {n}: give "
+            f"n_steps={n}"
+        )
+    if gamma is None and n > 1:
+        raise ValueError(
+            f"n_steps={n} without gamma: returns of several steps are discounted here; give the "
+            "algorithm's gamma too"
+        )
+    return DISCOUNT if gamma is None else gamma
