@@ -4,8 +4,8 @@
  * words that say where it is. A child then finds it from before the change or after.
  *
  * Any number of threads may hold at once, and one may hold several times. A fork waits for them,
- * and a thread that begins to hold waits for a fork that waits. So what lies between is short, a few
- * system calls, and needs no lock that a thread may have when it begins to hold. A thread that
+ * and a thread that begins to hold waits for a fork that waits. So what lies between is short, a
+ * few system calls, and needs no lock that a thread may have when it begins to hold. A thread that
  * forks, also in a signal's handler, does not wait for itself.
  */
 #ifndef RP_OS_FORKS_H
