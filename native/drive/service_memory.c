@@ -35,7 +35,7 @@ static int refuse(char *error, const char *path, const char *why) {
 }
 
 void rp_memory_none(struct rp_memory *memory) {
-    *memory = (struct rp_memory){.file = -1, .need_file = -1};
+    *memory = (struct rp_memory){.file = -1, .opened = -1, .need_file = -1};
 }
 
 /* ---- the folder ---- */
@@ -279,11 +279,32 @@ static void *map_pages(void *at, uint64_t bytes, int flags, int file) {
     return failed ? NULL : pages;
 }
 
+/* A forked child closes the file wherever it is. -1 with errno. */
+static int open_segment(struct rp_memory *memory, const char *name) {
+    int flags = O_RDWR | O_CLOEXEC | (memory->made ? O_CREAT | O_EXCL : 0);
+    rp_forks_hold();
+    memory->opened = openat(memory->file, name, flags, 0600);
+    int failed = errno;
+    rp_forks_allow();
+    errno = failed;
+    return memory->opened;
+}
+
+static void close_segment(struct rp_memory *memory, int is_kept) {
+    rp_forks_hold();
+    if (is_kept) {
+        memory->need_file = memory->opened;
+    } else {
+        close(memory->opened);
+    }
+    memory->opened = -1;
+    rp_forks_allow();
+}
+
 /* Room on the disk for the file's pages, then the pages over their part of the range. */
 static int map_file(struct rp_memory *memory, const struct rp_segments *segments,
                     const struct rp_segment *segment, char *error) {
-    int flags = O_RDWR | O_CLOEXEC | (memory->made ? O_CREAT | O_EXCL : 0);
-    int file = openat(memory->file, segment->name, flags, 0600);
+    int file = open_segment(memory, segment->name);
     struct stat about;
     if (file < 0 || fstat(file, &about) < 0) {
         snprintf(error, ERROR_BYTES, "%.100s/%s: %.80s", memory->folder, segment->name,
@@ -311,12 +332,8 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
     if (!status && !map_pages(at, segment->bytes, MAP_SHARED | MAP_FIXED, file)) {
         status = no_room(error, segments, strerror(errno));
     }
-    if (!status && segment->at_need) {
-        memory->need_file = file;
-        memory->need_offset = segment->offset;
-    } else {
-        close(file);
-    }
+    memory->need_offset = segment->at_need ? segment->offset : memory->need_offset;
+    close_segment(memory, !status && segment->at_need);
     return status;
 }
 
@@ -369,6 +386,9 @@ void rp_memory_forget(struct rp_memory *memory) {
     rp_pages_leave_in_child(memory->base, memory->bytes);
     if (memory->file >= 0) {
         close(memory->file);
+    }
+    if (memory->opened >= 0) {
+        close(memory->opened);
     }
     if (memory->need_file >= 0) {
         close(memory->need_file);

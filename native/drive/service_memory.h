@@ -29,6 +29,7 @@ struct rp_memory {
     int file;     /* the folder, locked; -1: anonymous */
     int attached; /* 1: the folder was there before, and holds a region */
     int made;     /* 1: the folder is PATH.new still: closing removes it */
+    int opened;   /* a segment's file while it is mapped, which may take long; else -1 */
     int need_file; /* the segment that takes room at need; -1: none, or anonymous */
     uint64_t need_offset;
     char folder[PATH_MAX]; /* its name; empty: anonymous */

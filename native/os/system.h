@@ -87,6 +87,18 @@ static inline void rp_pages_forget(void *base, size_t bytes) {
 
 /* ---- files ---- */
 
+/* Reads all of a range, with zeros for what is behind the file's end: 0, or -1 with errno. */
+static inline int rp_file_read(int file, uint8_t *target, size_t size, uint64_t offset) {
+    ssize_t got = 1;
+    size_t held = 0;
+    while (held < size && got > 0) { /* a short read is not the end */
+        got = pread(file, target + held, size - held, (off_t)(offset + held));
+        held += got > 0 ? (size_t)got : 0;
+    }
+    memset(target + held, 0, size - held);
+    return got < 0 ? -1 : 0;
+}
+
 /* Zeros in each page of the range that holds nothing else. A page that holds something has its
  * room, and is not written. */
 static inline int rp_file_fill(int file, uint64_t offset, uint64_t bytes) {
@@ -95,11 +107,8 @@ static inline int rp_file_fill(int file, uint64_t offset, uint64_t bytes) {
     while (offset < end) {
         size_t size = sizeof page - (size_t)(offset % sizeof page);
         size = end - offset < size ? (size_t)(end - offset) : size;
-        ssize_t held = pread(file, page, size, (off_t)offset); /* behind the file's end: less */
+        int held = rp_file_read(file, page, size, offset);
         ssize_t done = (ssize_t)size;
-        if (held >= 0) {
-            memset(page + held, 0, size - (size_t)held);
-        }
         if (held >= 0 && page[0] == 0 && memcmp(page, page + 1, size - 1) == 0) {
             done = pwrite(file, page, size, (off_t)offset);
         }

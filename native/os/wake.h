@@ -6,6 +6,7 @@
 #ifndef RP_OS_WAKE_H
 #define RP_OS_WAKE_H
 
+#include <errno.h>
 #include <poll.h>
 #include <stdint.h>
 #include <time.h>
@@ -59,16 +60,26 @@ static inline void rp_wake_set(const struct rp_wake *wake) {
     (void)written; /* it fails only when there is no room: then it is set anyway */
 }
 
-/* poll(2) of a duration; where only milliseconds can be had, not shorter than it. */
+enum { RP_POLL_NAP_NS = 10000000 };
+
+/* poll(2) of a duration; where only milliseconds can be had, not shorter than it. A process whose
+ * limit of open files has become less than `count` is answered EINVAL, after a nap: its caller asks
+ * again at once. */
 static inline int rp_poll(struct pollfd *waits, nfds_t count, uint64_t timeout_ns) {
 #ifndef RP_POSIX
     struct timespec time = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                             .tv_nsec = (long)(timeout_ns % 1000000000u)};
-    return ppoll(waits, count, &time, NULL);
+    int found = ppoll(waits, count, &time, NULL);
 #else
     uint64_t ms = timeout_ns / 1000000u + (timeout_ns % 1000000u != 0);
-    return poll(waits, count, ms < INT_MAX ? (int)ms : INT_MAX);
+    int found = poll(waits, count, ms < INT_MAX ? (int)ms : INT_MAX);
 #endif
+    if (found < 0 && errno == EINVAL) {
+        struct timespec nap = {.tv_nsec = timeout_ns < RP_POLL_NAP_NS ? (long)timeout_ns
+                                                                      : RP_POLL_NAP_NS};
+        (void)nanosleep(&nap, NULL);
+    }
+    return found;
 }
 
 /* All that was set is taken: an eventfd's count in one read, a pipe's words by the hundred. */

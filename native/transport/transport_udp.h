@@ -40,7 +40,8 @@ enum rp_udp_limits {
     RP_UDP_TRAIN_BYTES = 65000,
     RP_UDP_SOCKET_BYTES = 8 << 20, /* socket buffers asked for by default */
     RP_UDP_PEER_BYTES = 24,
-    RP_UDP_OWN_MAX = 64,          /* addresses of this machine's that are known */
+    RP_UDP_OWN_MAX = 256, /* addresses of this machine's that are known; of others its clients count
+                           * as another host's */
 };
 
 rp_port_opener rp_udp_open;

@@ -253,6 +253,19 @@ static int shared_mappings(void) {
     return count;
 }
 
+/* Open files of a region's tables. */
+static int segment_files(void) {
+    char name[32], path[128];
+    int count = 0;
+    for (int i = 3; i < 1024; i++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", i);
+        ssize_t size = readlink(name, path, sizeof path - 1);
+        path[size > 0 ? size : 0] = 0;
+        count += strstr(path, "/tmp/test_fork_") && strstr(path, "/table");
+    }
+    return count;
+}
+
 struct churn {
     pthread_t thread;
     const char *region; /* null: links, else services whose region this is */
@@ -294,13 +307,14 @@ static void fork_often(int forks, uint16_t port) {
         }
         if (child == 0) {
             end_child(missing + 10 * (internet_sockets(port) > 0)
-                      + 20 * (shared_mappings() > 0));
+                      + 20 * (shared_mappings() > 0) + 40 * (segment_files() > 0));
         }
         CHECK(waitpid(child, &status, 0) == child && missing == 0);
         CHECK(WIFEXITED(status), "fork %d: the child died of signal %d", i, WTERMSIG(status));
         CHECK(WEXITSTATUS(status) % 10 == 0, "fork %d: the child lost a file of its parent's", i);
         CHECK(WEXITSTATUS(status) / 10 % 2 == 0, "fork %d: the child keeps a socket", i);
-        CHECK(WEXITSTATUS(status) == 0, "fork %d: the child keeps its parent's region", i);
+        CHECK(WEXITSTATUS(status) / 20 % 2 == 0, "fork %d: the child keeps its parent's region", i);
+        CHECK(WEXITSTATUS(status) == 0, "fork %d: the child keeps a file of the region", i);
     }
 }
 
@@ -416,9 +430,9 @@ static _Atomic int holders_stop;
 static void *hold_and_allow(void *unused) {
     while (!atomic_load(&holders_stop) && atomic_load(&holds) < PASSED_MAX) {
         rp_forks_hold();
-        rp_forks_hold(); /* who holds already does not wait for a fork */
         atomic_fetch_add(&holds, 1);
         usleep(50);
+        rp_forks_hold(); /* who holds already does not wait for a fork that waits for him */
         rp_forks_allow();
         rp_forks_allow();
     }

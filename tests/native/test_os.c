@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -335,6 +336,35 @@ static void check_datagrams(void) {
     check_group("datagrams");
 }
 
+/* Given a limit of open files that is less than the files of a sleep. Expect it to end, not at
+ * once: who sleeps again and again does not keep a processor busy. */
+static void check_poll_limit(void) {
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit none = {1, 1};
+        struct rp_wake wake;
+        struct timespec before, after;
+        CHECK(rp_wake_open(&wake) == 0 && setrlimit(RLIMIT_NOFILE, &none) == 0);
+        CHECK(clock_gettime(CLOCK_MONOTONIC, &before) == 0);
+        CHECK(rp_wake_sleep(&wake, -1, 20000000000u) == 0);
+        CHECK(clock_gettime(CLOCK_MONOTONIC, &after) == 0);
+        int64_t slept = (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec
+            - before.tv_nsec;
+        CHECK(slept >= RP_POLL_NAP_NS, "%" PRId64, slept);
+        CHECK(rp_wake_sleep(&wake, -1, 0) == 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+    check_group("a sleep whose files are more than the limit");
+}
+
+/* A short read, as a signal or a network's disk may make it. */
+ssize_t pread(int file, void *target, size_t size, off_t offset) {
+    return syscall(SYS_pread64, file, target, size < 64 ? size : 64, offset);
+}
+
 enum { DISK = 1 << 20, HOLES = 4 << 20, PAGE = 4096, USED = 5 * PAGE + 100 };
 
 /* Both ways of asking for room; the second is what systems other than Linux get. */
@@ -434,6 +464,7 @@ int main(void) {
     check_ready();
     check_sockets();
     check_datagrams();
+    check_poll_limit();
     check_room();
     check_locks();
     check_system();
