@@ -42,6 +42,7 @@ struct rp_card {
     atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
     unsigned interface; /* its number */
     uint32_t program;   /* of AF_XDP, on the interface: the kernel's number for it; 0: not known */
+    int spare; /* a file of AF_XDP's, closed at its end for the questions then; -1: none */
     char lost[128];
     _Atomic int has_carrier; /* as the interrupt thread saw last */
     _Atomic uint32_t links;  /* how often that came, since it was opened */

@@ -400,12 +400,13 @@ void rp_bpf_close(struct rp_bpf *bpf);
 int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue);
 /* Checks, before the driver runs, that XDP is not used there already: 0, or -1 and a sentence. */
 int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size);
-/* If another program than this one is there now, rp_xdp_hide moves the calling thread to a network
- * namespace without it, until rp_xdp_unhide, which gets what rp_xdp_hide returned. That may also be
- * RP_XDP_OURS: there was nothing to hide; or RP_XDP_REFUSED: this process may not
- * (RestrictNamespaces= of systemd). */
-enum { RP_XDP_OURS = -1, RP_XDP_REFUSED = -2 };
-int rp_xdp_hide(unsigned interface, uint32_t program);
+/* Before a driver ends, which removes the program that is there: what is to be done. END_IT: it is
+ * this one (0: any of libxdp's), or none. HIDDEN: end it, as it may be another, and the calling
+ * thread is in a network namespace without it until rp_xdp_unhide, which gets *here. LEAVE_IT: it
+ * may be another, and this process may not have a namespace (RestrictNamespaces= of systemd), or
+ * has no file left: the driver is not to be ended. It needs one file. */
+enum rp_xdp_end { RP_XDP_END_IT, RP_XDP_HIDDEN, RP_XDP_LEAVE_IT };
+enum rp_xdp_end rp_xdp_hide(unsigned interface, uint32_t program, int *here);
 void rp_xdp_unhide(int here);
 /* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
  * none). The sockets are kept from this process's children. -1: too few files or too little memory
