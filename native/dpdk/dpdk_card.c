@@ -306,6 +306,7 @@ static void close_there(void *argument) {
         rp_quiet_close(card->spare);
     }
     if (is_xdp) {
+        rp_bpf_ends(&card->sockets.bpf);
         end = rp_xdp_hide(card->interface, card->program, &here);
     }
     if (end == RP_XDP_LEAVE_IT) {

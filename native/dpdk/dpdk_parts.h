@@ -83,12 +83,17 @@ struct rp_bpf_file {
     int is_program; /* or it is a map */
     uint32_t number; /* the kernel's, for that program or map */
 };
+struct rp_bpf_files {
+    uint32_t count;
+    struct rp_bpf_file *list;
+};
 struct rp_bpf { /* of an AF_XDP device, what its driver leaves open: dpdk_bpf.c */
     uint32_t program; /* on its interface; 0: none */
     uint32_t map_count;
     uint32_t maps[RP_DPDK_BPF_MAPS]; /* that program's */
-    uint32_t before_count;
-    struct rp_bpf_file *before; /* open before the device was */
+    struct rp_bpf_files before; /* open before the device was; then, before it ended */
+    struct rp_bpf_files drivers;
+    int is_ending; /* `before` is whole */
 };
 
 struct rp_socket {
@@ -390,10 +395,12 @@ extern const char rp_bpf_own[];
 /* A program's name, perhaps ""; -1: the kernel does not show it to this user. */
 int rp_bpf_name(uint32_t program, char *name, size_t size);
 /* Around the opening of an AF_XDP device: _begin notes what is open; `files`: /proc/self/fd. _take
- * asks what is on the interface; it needs one file. -1: no memory, or no file. _close closes what
- * the driver left; call it in any case. */
+ * asks what is on the interface, and notes what the driver has opened of it; it needs one file. -1:
+ * no memory, or no file. _ends: before the device ends, which needs one too. _close closes what the
+ * driver left; call it in any case. */
 int rp_bpf_begin(struct rp_bpf *bpf, DIR *files);
-int rp_bpf_take(struct rp_bpf *bpf, unsigned interface);
+int rp_bpf_take(struct rp_bpf *bpf, DIR *files, unsigned interface);
+void rp_bpf_ends(struct rp_bpf *bpf);
 void rp_bpf_close(struct rp_bpf *bpf);
 /* Waits until the kernel gives each of the queues to the next AF_XDP socket; a second at most. 0;
  * or EBUSY: another process has *queue; or an errno: it cannot be asked. */

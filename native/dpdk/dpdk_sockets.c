@@ -193,7 +193,7 @@ int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interfa
         looks.spare = -1;
         unsigned number = if_nametoindex(interface);
         failed = take(sockets, &looks, &before, domain, number);
-        failed = (domain == AF_XDP && number && rp_bpf_take(&bpf, number)) || failed;
+        failed = (domain == AF_XDP && number && rp_bpf_take(&bpf, looks.files, number)) || failed;
     }
     sockets->bpf = bpf;
     stop_looking(&looks);

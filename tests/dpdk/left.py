@@ -131,6 +131,24 @@ def test_a_file_of_the_program_that_this_process_had_stays_open():
             os.close(file)
 
 
+def test_a_file_of_the_program_that_this_process_opens_meanwhile_stays_open():
+    """Given a server over AF_XDP, and files of its program that this process opens while it serves.
+    Expect them open when the server is gone, and nothing else of it."""
+    with used("nothing"):
+        Server((plain(),), f"{URL}&probe=off", insecure=True).close()
+        before = files()
+        server = Server((plain(),), f"{URL}&probe=off", insecure=True)
+        shown = re.search(r"prog/xdp id (\d+)", ip("-d", "link", "show", "xa"))
+        program = struct.pack("=I", int(shown[1]))
+        own = [bpf(PROG_GET_FD_BY_ID, program) for _ in range(3)]
+        server.close()
+        left = [number_of(file) for file in own]
+        for file, number in zip(own, left, strict=True):
+            if number:
+                os.close(file)
+        assert left == [f"prog_id:\t{shown[1]}"] * 3 and files() == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_start_that_runs_out_of_files_anywhere_leaves_nothing(kind):
     """Given a process that may open 1, 2, 3, ... files more, of which each number ends a server's
