@@ -223,10 +223,8 @@ static void open_device(void *argument) {
     }
 }
 
-static void open_there(void *argument) {
-    struct rp_opening *opening = argument;
+static void open_watched(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
-    rp_eal_mute();
     int is_xdp = card->vdev == RP_VDEV_AF_XDP;
     int domain = card->vdev == RP_VDEV_AF_PACKET ? AF_PACKET : is_xdp ? AF_XDP : 0;
     card->spare = is_xdp ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
@@ -238,6 +236,15 @@ static void open_there(void *argument) {
     }
     if (is_xdp && !card->program) { /* there was no file to ask by, until now */
         card->program = card->sockets.bpf.program;
+    }
+}
+
+static void open_there(void *argument) {
+    struct rp_opening *opening = argument;
+    rp_eal_mute();
+    opening->status = opening->card->vdev == RP_VDEV_PCI ? 0 : rp_vdev_check(opening);
+    if (!opening->status) {
+        open_watched(opening);
     }
     rp_eal_unmute();
 }

@@ -81,6 +81,7 @@ int rp_card_fail(struct rp_opening *opening, int status, const char *why, const 
 int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *next);
 
 /* On an interface of the kernel's, in DPDK's interrupt thread: dpdk_vdev.c. */
+int rp_vdev_check(struct rp_opening *opening); /* before it; may wait for a second */
 int rp_vdev_probe(struct rp_opening *opening);
 uint32_t rp_vdev_frame(uint32_t mtu); /* bytes of a frame in AF_PACKET's rings */
 void rp_vdev_watch(struct rp_card *card);

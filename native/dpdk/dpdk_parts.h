@@ -390,6 +390,10 @@ void rp_packet_begin(void);
 void rp_memif_closed(int file); /* this file is about to be closed */
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
+/* Between the two no fork of this process begins: in one thread, and for some tens of milliseconds. */
+void rp_forks_learn(void (*core_hold)(void), void (*core_allow)(void));
+void rp_forks_pause(void);
+void rp_forks_go_on(void);
 /* A forked child closes this file, until rp_forks_forget. A close in this object calls that. */
 void rp_forks_close(int file);
 void rp_forks_forget(int file);
@@ -419,7 +423,8 @@ enum rp_xdp_end { RP_XDP_END_IT, RP_XDP_HIDDEN, RP_XDP_LEAVE_IT };
 enum rp_xdp_end rp_xdp_hide(unsigned interface, uint32_t program, int *here);
 void rp_xdp_unhide(int here);
 /* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
- * none). The sockets are kept from this process's children. -1: too few files or too little memory
+ * none). The sockets are kept from this process's children: where there are some no fork begins
+ * meanwhile, so `run` is to wait for nobody. -1: too few files or too little memory
  * to find out which they are; then nothing was opened, or the caller has to close it.
  * rp_sockets_close closes those that are not closed yet. */
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,

@@ -65,6 +65,7 @@ static const struct rp_dpdk_object *load(char *error) {
                  "builds it anew, or use udp://");
         return NULL;
     }
+    object->learn_forks(rp_forks_hold, rp_forks_allow);
     return object;
 }
 
