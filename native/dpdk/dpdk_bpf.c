@@ -4,7 +4,8 @@
  * device opens, some more when it takes the program away again. It closes none of them. The process
  * may have programs and maps of its own, and other threads may make some at any moment. The kernel
  * has a number for each: it says which program is on the interface, and which maps that one uses.
- * Files of these numbers are the driver's, but for those that were open before the device was.
+ * Files of these numbers are the driver's if they were opened while the device was, or while it
+ * ended. Between the two the process may open such a file itself, to read the program's counts say.
  */
 #include <dirent.h>
 #include <linux/bpf.h>
@@ -74,32 +75,63 @@ static struct rp_bpf_file look_at(int file) {
     return found;
 }
 
-static int keep(struct rp_bpf *bpf, const struct rp_bpf_file *file) {
-    if (bpf->before_count % STEP == 0) {
-        struct rp_bpf_file *longer =
-            realloc(bpf->before, (bpf->before_count + STEP) * sizeof *longer);
+static int keep(struct rp_bpf_files *files, const struct rp_bpf_file *file) {
+    if (files->count % STEP == 0) {
+        struct rp_bpf_file *longer = realloc(files->list, (files->count + STEP) * sizeof *longer);
         if (!longer) {
             return -1;
         }
-        bpf->before = longer;
+        files->list = longer;
     }
-    bpf->before[bpf->before_count++] = *file;
+    files->list[files->count++] = *file;
     return 0;
 }
 
-int rp_bpf_begin(struct rp_bpf *bpf, DIR *files) {
+static int is_among(const struct rp_bpf_files *files, const struct rp_bpf_file *file) {
+    for (uint32_t i = 0; i < files->count; i++) {
+        const struct rp_bpf_file *each = &files->list[i];
+        if (each->file == file->file && each->number == file->number
+            && each->is_program == file->is_program) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void forget(struct rp_bpf_files *files) {
+    free(files->list);
+    *files = (struct rp_bpf_files){0};
+}
+
+/* Of the program on the interface, or of its maps. */
+static int is_of_device(const struct rp_bpf *bpf, const struct rp_bpf_file *file) {
+    int found = file->is_program && file->number == bpf->program;
+    for (uint32_t i = 0; i < bpf->map_count && !file->is_program; i++) {
+        found = found || file->number == bpf->maps[i];
+    }
+    return found;
+}
+
+/* Those that are open; with a `bpf`, those of its device that were not open before. */
+static int list(struct rp_bpf_files *found, DIR *files, const struct rp_bpf *bpf) {
     struct dirent *entry;
     int failed = 0;
-    *bpf = (struct rp_bpf){0};
     rewinddir(files);
     while (!failed && (entry = readdir(files))) {
-        struct rp_bpf_file found = look_at(atoi(entry->d_name));
-        failed = found.number && keep(bpf, &found);
+        struct rp_bpf_file each = look_at(atoi(entry->d_name));
+        int is_wanted = each.number
+            && (!bpf || (is_of_device(bpf, &each) && !is_among(&bpf->before, &each)));
+        failed = is_wanted && keep(found, &each);
     }
     return failed ? -1 : 0;
 }
 
-int rp_bpf_take(struct rp_bpf *bpf, unsigned interface) {
+int rp_bpf_begin(struct rp_bpf *bpf, DIR *files) {
+    *bpf = (struct rp_bpf){0};
+    return list(&bpf->before, files, NULL);
+}
+
+int rp_bpf_take(struct rp_bpf *bpf, DIR *files, unsigned interface) {
     struct bpf_prog_info info;
     struct rp_link link;
     if (rp_link_read(interface, &link)) {
@@ -117,34 +149,32 @@ int rp_bpf_take(struct rp_bpf *bpf, unsigned interface) {
         bpf->map_count = is_libxdps ? rp_min(info.nr_map_ids, (uint32_t)RP_DPDK_BPF_MAPS) : 0;
         rp_quiet_close(file);
     }
-    return 0;
+    int failed = list(&bpf->drivers, files, bpf);
+    forget(&bpf->before);
+    return failed;
 }
 
-static int is_drivers(const struct rp_bpf *bpf, const struct rp_bpf_file *file) {
-    int found = file->is_program && file->number == bpf->program;
-    for (uint32_t i = 0; i < bpf->map_count && !file->is_program; i++) {
-        found = found || file->number == bpf->maps[i];
-    }
-    for (uint32_t i = 0; i < bpf->before_count; i++) {
-        const struct rp_bpf_file *before = &bpf->before[i];
-        found = found && !(before->file == file->file && before->number == file->number
-                           && before->is_program == file->is_program);
-    }
-    return found;
-}
-
-void rp_bpf_close(struct rp_bpf *bpf) {
+void rp_bpf_ends(struct rp_bpf *bpf) {
     DIR *files = bpf->program ? opendir("/proc/self/fd") : NULL;
-    struct dirent *entry;
-    while (files && (entry = readdir(files))) {
-        struct rp_bpf_file found = look_at(atoi(entry->d_name));
-        if (found.number && is_drivers(bpf, &found)) {
-            rp_quiet_close(found.file);
-        }
-    }
+    bpf->is_ending = files && !list(&bpf->before, files, NULL);
     if (files) {
         closedir(files);
     }
-    free(bpf->before);
+}
+
+void rp_bpf_close(struct rp_bpf *bpf) {
+    DIR *files = bpf->is_ending ? opendir("/proc/self/fd") : NULL;
+    if (files) {
+        (void)list(&bpf->drivers, files, bpf); /* or as many as there is memory for */
+        closedir(files);
+    }
+    for (uint32_t i = 0; i < bpf->drivers.count; i++) {
+        struct rp_bpf_file now = look_at(bpf->drivers.list[i].file);
+        if (now.number && is_among(&bpf->drivers, &now)) { /* not another's since */
+            rp_quiet_close(now.file);
+        }
+    }
+    forget(&bpf->before);
+    forget(&bpf->drivers);
     *bpf = (struct rp_bpf){0};
 }

@@ -7,6 +7,7 @@
 #define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
@@ -222,16 +223,28 @@ static void open_device(void *argument) {
     }
 }
 
-static void open_there(void *argument) {
-    struct rp_opening *opening = argument;
+static void open_watched(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
-    rp_eal_mute();
-    int domain = card->vdev == RP_VDEV_AF_PACKET ? AF_PACKET
-        : card->vdev == RP_VDEV_AF_XDP ? AF_XDP : 0;
-    if (rp_sockets_watch(&card->sockets, domain, card->what, open_device, opening)) {
+    int is_xdp = card->vdev == RP_VDEV_AF_XDP;
+    int domain = card->vdev == RP_VDEV_AF_PACKET ? AF_PACKET : is_xdp ? AF_XDP : 0;
+    card->spare = is_xdp ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+    if ((is_xdp && card->spare < 0)
+        || rp_sockets_watch(&card->sockets, domain, card->what, open_device, opening)) {
         opening->status = rp_card_fail(opening, RP_SYSTEM, "no device on %.16s: this process has "
                                        "no file left to look at its own (ulimit -n), or no memory",
                                        card->what);
+    }
+    if (is_xdp && !card->program) { /* there was no file to ask by, until now */
+        card->program = card->sockets.bpf.program;
+    }
+}
+
+static void open_there(void *argument) {
+    struct rp_opening *opening = argument;
+    rp_eal_mute();
+    opening->status = opening->card->vdev == RP_VDEV_PCI ? 0 : rp_vdev_check(opening);
+    if (!opening->status) {
+        open_watched(opening);
     }
     rp_eal_unmute();
 }
@@ -291,22 +304,27 @@ static void await_sockets(struct rp_card *card, int stays) {
 
 static void close_there(void *argument) {
     struct rp_card *card = argument;
-    int here = RP_XDP_OURS;
+    int here = -1, is_xdp = card->is_probed && card->vdev == RP_VDEV_AF_XDP;
+    enum rp_xdp_end end = RP_XDP_END_IT;
     rp_eal_mute();
     rp_vdev_unwatch(card);
     (void)rte_eal_alarm_cancel(look, card);
-    if (card->is_probed) {
-        here = rp_xdp_hide(card->interface, card->program);
-        if (here == RP_XDP_REFUSED) { /* its driver stays: it would remove what is not ours */
-            rp_sockets_unmap(&card->sockets);
-        } else {
-            close_device(card);
-        }
-        rp_xdp_unhide(here);
+    if (card->spare >= 0) {
+        rp_quiet_close(card->spare);
     }
+    if (is_xdp) {
+        rp_bpf_ends(&card->sockets.bpf);
+        end = rp_xdp_hide(card->interface, card->program, &here);
+    }
+    if (end == RP_XDP_LEAVE_IT) {
+        rp_sockets_unmap(&card->sockets);
+    } else if (card->is_probed) {
+        close_device(card);
+    }
+    rp_xdp_unhide(here);
     rp_sockets_close(&card->sockets);
-    if (card->is_probed && card->vdev == RP_VDEV_AF_XDP) {
-        await_sockets(card, here == RP_XDP_REFUSED);
+    if (is_xdp) {
+        await_sockets(card, end == RP_XDP_LEAVE_IT);
     }
     rp_eal_unmute();
 }
@@ -380,7 +398,7 @@ static struct rp_card *new_card(const struct rp_naming *naming, const struct rp_
         if (place->serve) {
             (void)inet_pton(AF_INET, place->host, card->ip);
         }
-        card->held = card->beside = -1;
+        card->held = card->beside = card->spare = -1;
         rp_share_open(&card->share, options->mbufs,
                       card->vdev == RP_VDEV_PCI ? 2 * RP_DPDK_RING : 0);
         card->queues.count = options->queues;

@@ -42,6 +42,7 @@ struct rp_card {
     atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
     unsigned interface; /* its number */
     uint32_t program;   /* of AF_XDP, on the interface: the kernel's number for it; 0: not known */
+    int spare; /* a file of AF_XDP's, closed at its end for the questions then; -1: none */
     char lost[128];
     _Atomic int has_carrier; /* as the interrupt thread saw last */
     _Atomic uint32_t links;  /* how often that came, since it was opened */
@@ -80,6 +81,7 @@ int rp_card_fail(struct rp_opening *opening, int status, const char *why, const 
 int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *next);
 
 /* On an interface of the kernel's, in DPDK's interrupt thread: dpdk_vdev.c. */
+int rp_vdev_check(struct rp_opening *opening); /* before it; may wait for a second */
 int rp_vdev_probe(struct rp_opening *opening);
 uint32_t rp_vdev_frame(uint32_t mtu); /* bytes of a frame in AF_PACKET's rings */
 void rp_vdev_watch(struct rp_card *card);

@@ -14,6 +14,25 @@
 
 #include "dpdk/dpdk_parts.h"
 
+/* The core's, which counts the holds of the whole process; until it has said so there are none. */
+static void do_nothing(void) {
+}
+
+static void (*hold)(void) = do_nothing, (*allow)(void) = do_nothing;
+
+void rp_forks_learn(void (*core_hold)(void), void (*core_allow)(void)) {
+    hold = core_hold;
+    allow = core_allow;
+}
+
+void rp_forks_pause(void) {
+    hold();
+}
+
+void rp_forks_go_on(void) {
+    allow();
+}
+
 enum { FILES = 1024, EMPTY = 0, CLAIMED = -1 };
 
 static struct {

@@ -14,11 +14,15 @@ static const char *check_shard(const struct rp_card *card, const struct rp_wire_
                  "process, on a device of its own");
     } else if (count == 1 && options->queues == 1) {
         snprintf(why, size, "that device is open in this process already");
+    } else if (options->vdev != card->vdev) {
+        snprintf(why, size, "that device is open here already, for shards at %.20s, as %s: say the "
+                 "same", card->host, card->vdev == RP_VDEV_PCI ? "port=" : rp_vdev_name(card->vdev));
     } else if (options->queues != count || place->mtu != card->mtu
-               || options->vlan != card->vlan || !place->serve
+               || options->mbufs != card->mbufs || options->vlan != card->vlan || !place->serve
                || strcmp(place->host, card->host) != 0) {
-        snprintf(why, size, "that device is open here already, for shards at %.20s, with queues=%u "
-                 "and mtu=%u: say the same", card->host, count, card->mtu);
+        snprintf(why, size, "that device is open here already, for shards at %.20s, with "
+                 "queues=%u,mbufs=%u and mtu=%u: say the same", card->host, count, card->mbufs,
+                 card->mtu);
     } else if (shard >= count) {
         snprintf(why, size, "the shards of that device are at ports %u to %u", first,
                  first + count - 1);

@@ -44,9 +44,6 @@ void rp_loan_fulfil(struct rp_memif_loan *loan);
 int rp_loan_take(struct rp_memif_loan *loan, uint8_t **memory, const char **why);
 void rp_loan_forget(struct rp_memif_loan *loan);
 
-/* Starts a thread that gets no signal of this process: 0, or an errno. */
-int rp_memif_start(pthread_t *thread, void *(*run)(void *argument), void *argument);
-
 /* The thread that calls a peer of a server's lane. 0, or -1: none is left. dpdk_memif_call.c */
 struct rp_memif_caller {
     pthread_t thread;

@@ -110,7 +110,7 @@ int rp_caller_start(struct rp_memif_caller *caller) {
     if (sem_init(&caller->turn, 0, 0)) {
         return -1;
     }
-    if (rp_memif_start(&caller->thread, send_calls, caller)) {
+    if (rp_thread_start(&caller->thread, send_calls, caller)) {
         (void)sem_destroy(&caller->turn);
         return -1;
     }

@@ -11,7 +11,6 @@
  * not lent.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #include "dpdk/dpdk_memif.h"
@@ -47,19 +46,9 @@ static void *close_late(void *unused) {
     return unused;
 }
 
-/* Its threads block all signals: they are for the program's own threads. */
-int rp_memif_start(pthread_t *thread, void *(*run)(void *argument), void *argument) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(thread, NULL, run, argument);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 static void start_one(void) {
     pthread_t thread;
-    if (waiting && threads < THREADS && rp_memif_start(&thread, close_late, NULL) == 0) {
+    if (waiting && threads < THREADS && rp_thread_start(&thread, close_late, NULL) == 0) {
         (void)pthread_detach(thread);
         threads++;
     }

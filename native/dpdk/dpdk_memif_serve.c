@@ -565,7 +565,7 @@ struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
     if (rp_sleep_files(&server->files, &server->called) || start_callers(server)) {
         goto no_callers;
     }
-    if (rp_memif_start(&server->thread, attend, server)) {
+    if (rp_thread_start(&server->thread, attend, server)) {
         goto no_thread;
     }
     return server;

@@ -198,4 +198,5 @@ SHOWN const struct rp_dpdk_object rp_dpdk_object = {
     .in_use = in_use,
     .leaked = rp_pool_leaked,
     .waits = rp_bursts_waits,
+    .learn_forks = rp_forks_learn,
 };

@@ -83,12 +83,17 @@ struct rp_bpf_file {
     int is_program; /* or it is a map */
     uint32_t number; /* the kernel's, for that program or map */
 };
+struct rp_bpf_files {
+    uint32_t count;
+    struct rp_bpf_file *list;
+};
 struct rp_bpf { /* of an AF_XDP device, what its driver leaves open: dpdk_bpf.c */
     uint32_t program; /* on its interface; 0: none */
     uint32_t map_count;
     uint32_t maps[RP_DPDK_BPF_MAPS]; /* that program's */
-    uint32_t before_count;
-    struct rp_bpf_file *before; /* open before the device was */
+    struct rp_bpf_files before; /* open before the device was; then, before it ended */
+    struct rp_bpf_files drivers;
+    int is_ending; /* `before` is whole */
 };
 
 struct rp_socket {
@@ -177,6 +182,9 @@ struct rp_wire_place {
 /* Starts DPDK, once per process, in a thread of its own; later calls have to agree with the first.
  * 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
 int rp_eal_start(const struct rp_eal_options *options, char *error);
+/* Starts a thread that gets no signal of this process but those of its own faults: 0, or an errno.
+ */
+int rp_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument);
 /* What eal= says, cores=, and memory= beside eal= (huge: 0 or 1): 0, or -1 with what is wrong in
  * why[size]. */
 int rp_eal_check_words(const char *text, char *why, size_t size);
@@ -382,6 +390,10 @@ void rp_packet_begin(void);
 void rp_memif_closed(int file); /* this file is about to be closed */
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
+/* Between the two no fork of this process begins: in one thread, and for some tens of milliseconds. */
+void rp_forks_learn(void (*core_hold)(void), void (*core_allow)(void));
+void rp_forks_pause(void);
+void rp_forks_go_on(void);
 /* A forked child closes this file, until rp_forks_forget. A close in this object calls that. */
 void rp_forks_close(int file);
 void rp_forks_forget(int file);
@@ -390,25 +402,29 @@ extern const char rp_bpf_own[];
 /* A program's name, perhaps ""; -1: the kernel does not show it to this user. */
 int rp_bpf_name(uint32_t program, char *name, size_t size);
 /* Around the opening of an AF_XDP device: _begin notes what is open; `files`: /proc/self/fd. _take
- * asks what is on the interface; it needs one file. -1: no memory, or no file. _close closes what
- * the driver left; call it in any case. */
+ * asks what is on the interface, and notes what the driver has opened of it; it needs one file. -1:
+ * no memory, or no file. _ends: before the device ends, which needs one too. _close closes what the
+ * driver left; call it in any case. */
 int rp_bpf_begin(struct rp_bpf *bpf, DIR *files);
-int rp_bpf_take(struct rp_bpf *bpf, unsigned interface);
+int rp_bpf_take(struct rp_bpf *bpf, DIR *files, unsigned interface);
+void rp_bpf_ends(struct rp_bpf *bpf);
 void rp_bpf_close(struct rp_bpf *bpf);
 /* Waits until the kernel gives each of the queues to the next AF_XDP socket; a second at most. 0;
  * or EBUSY: another process has *queue; or an errno: it cannot be asked. */
 int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue);
 /* Checks, before the driver runs, that XDP is not used there already: 0, or -1 and a sentence. */
 int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size);
-/* If another program than this one is there now, rp_xdp_hide moves the calling thread to a network
- * namespace without it, until rp_xdp_unhide, which gets what rp_xdp_hide returned. That may also be
- * RP_XDP_OURS: there was nothing to hide; or RP_XDP_REFUSED: this process may not
- * (RestrictNamespaces= of systemd). */
-enum { RP_XDP_OURS = -1, RP_XDP_REFUSED = -2 };
-int rp_xdp_hide(unsigned interface, uint32_t program);
+/* Before a driver ends, which removes the program that is there: what is to be done. END_IT: it is
+ * this one (0: any of libxdp's), or none. HIDDEN: end it, as it may be another, and the calling
+ * thread is in a network namespace without it until rp_xdp_unhide, which gets *here. LEAVE_IT: it
+ * may be another, and this process may not have a namespace (RestrictNamespaces= of systemd), or
+ * has no file left: the driver is not to be ended. It needs one file. */
+enum rp_xdp_end { RP_XDP_END_IT, RP_XDP_HIDDEN, RP_XDP_LEAVE_IT };
+enum rp_xdp_end rp_xdp_hide(unsigned interface, uint32_t program, int *here);
 void rp_xdp_unhide(int here);
 /* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
- * none). The sockets are kept from this process's children. -1: too few files or too little memory
+ * none). The sockets are kept from this process's children: where there are some no fork begins
+ * meanwhile, so `run` is to wait for nobody. -1: too few files or too little memory
  * to find out which they are; then nothing was opened, or the caller has to close it.
  * rp_sockets_close closes those that are not closed yet. */
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,

@@ -188,12 +188,18 @@ int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interfa
     int failed = begin_looking(&looks) || list(&before, looks.files, domain)
         || (domain == AF_XDP && rp_bpf_begin(&bpf, looks.files));
     if (!failed) {
+        if (domain) {
+            rp_forks_pause();
+        }
         run(argument);
         rp_quiet_close(looks.spare);
         looks.spare = -1;
         unsigned number = if_nametoindex(interface);
         failed = take(sockets, &looks, &before, domain, number);
-        failed = (domain == AF_XDP && number && rp_bpf_take(&bpf, number)) || failed;
+        if (domain) {
+            rp_forks_go_on();
+        }
+        failed = (domain == AF_XDP && number && rp_bpf_take(&bpf, looks.files, number)) || failed;
     }
     sockets->bpf = bpf;
     stop_looking(&looks);

@@ -83,7 +83,7 @@ static int check_use(struct rp_opening *opening) {
                         "take an interface that this host does not use, or say take=on", what);
 }
 
-static int check(struct rp_opening *opening) {
+int rp_vdev_check(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     int status = card->vdev == RP_VDEV_TAP ? check_tap(opening) : check_interface(opening);
     status = status ? status : hold(opening);
@@ -105,10 +105,6 @@ int rp_vdev_probe(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     char arguments[VDEV_ARGUMENTS];
     uint32_t frame = rp_vdev_frame(opening->mtu);
-    int status = check(opening);
-    if (status) {
-        return status;
-    }
     snprintf(card->name, sizeof card->name, "%s%u", rp_vdev_name(card->vdev), rp_wire_number());
     if (card->vdev == RP_VDEV_AF_PACKET) {
         snprintf(arguments, sizeof arguments,

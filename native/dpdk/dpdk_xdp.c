@@ -4,8 +4,9 @@
  * interface: also another process's, or a firewall's. So it does not run where it would not get the
  * interface for itself: where there is a program that is not AF_XDP's own, or where another process
  * has one of the queues. The program that a killed process left is taken over. If another program
- * has taken the place of ours since, the driver is ended in a network namespace that has none. If
- * no such namespace can be had the driver is not ended: its rings and sockets are taken from it.
+ * has taken the place of ours since, or if the kernel does not say which is there, the driver is
+ * ended in a network namespace that has none. If no such namespace can be had the driver is not
+ * ended: its rings and sockets are taken from it.
  *
  * The kernel frees a closed socket's queue some time later, in a worker of its own. Until then the
  * next socket on that queue is refused, and a driver that meets that refusal goes on using freed
@@ -119,18 +120,31 @@ int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size) {
     return failed ? -1 : 0;
 }
 
-int rp_xdp_hide(unsigned interface, uint32_t program) {
+/* Whether what its driver would remove there is its own. Of an interface that is gone it removes
+ * nothing. */
+static int may_remove(unsigned interface, uint32_t program) {
+    char name[BPF_OBJ_NAME_LEN];
     struct rp_link link;
-    if (!program || rp_link_read(interface, &link) || !link.has_program
-        || link.program == program) {
-        return RP_XDP_OURS;
+    int failed = rp_link_read(interface, &link);
+    if (failed || !link.has_program) {
+        return !failed || failed == -ENODEV;
     }
-    int here = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (here >= 0 && unshare(CLONE_NEWNET)) {
-        rp_quiet_close(here);
-        here = -1;
+    return program ? link.program == program
+        : link.program && !rp_bpf_name(link.program, name, sizeof name)
+          && strcmp(name, rp_bpf_own) == 0;
+}
+
+enum rp_xdp_end rp_xdp_hide(unsigned interface, uint32_t program, int *here) {
+    *here = -1;
+    if (may_remove(interface, program)) {
+        return RP_XDP_END_IT;
     }
-    return here < 0 ? RP_XDP_REFUSED : here;
+    *here = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (*here >= 0 && unshare(CLONE_NEWNET)) {
+        rp_quiet_close(*here);
+        *here = -1;
+    }
+    return *here < 0 ? RP_XDP_LEAVE_IT : RP_XDP_HIDDEN;
 }
 
 void rp_xdp_unhide(int here) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "os/forks.h"
 #include "os/posix.h"
 #include "protocol/status.h"
 
@@ -64,14 +65,19 @@ static const struct rp_dpdk_object *load(char *error) {
                  "builds it anew, or use udp://");
         return NULL;
     }
+    object->learn_forks(rp_forks_hold, rp_forks_allow);
     return object;
 }
 
+/* A child forked within would have the lock taken, by a thread that it has not: no fork begins. It
+ * waits for a dlopen once, some 10 ms. */
 const struct rp_dpdk_object *rp_dpdk_load(char *error) {
+    rp_forks_hold();
     pthread_mutex_lock(&lock);
-    loaded = loaded ? loaded : load(error);
+    const struct rp_dpdk_object *object = loaded = loaded ? loaded : load(error);
     pthread_mutex_unlock(&lock);
-    return loaded;
+    rp_forks_allow();
+    return object;
 }
 
 #else

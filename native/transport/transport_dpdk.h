@@ -54,6 +54,8 @@ struct rp_dpdk_object {
     uint64_t (*leaked)(void);
     /* how often the memif driver waited for bursts, before it freed what they read */
     uint64_t (*waits)(void);
+    /* says how to hold forks (os/forks.h), before the first port is opened */
+    void (*learn_forks)(void (*hold)(void), void (*allow)(void));
 };
 
 /* Changes with every struct that crosses the border: object and core are built from one tree. */

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import threading
+import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from conformance import plain
@@ -171,3 +174,42 @@ def test_a_server_that_awaits_its_link_holds_up_nobody_else():
         over.set()
         ip("link", "set", INTERFACE, "up")
         other.join(WAIT_S)
+
+
+def raw_sockets_there() -> int:
+    """On the server's interface, of all processes."""
+    with inside(the_pair().server):
+        number = socket.if_nametoindex(INTERFACE)
+        lines = Path("/proc/thread-self/net/packet").read_text().splitlines()[1:]
+    return sum(int(line.split()[4]) == number for line in lines)
+
+
+def test_a_child_forked_while_a_server_opens_has_nothing_of_its_device(kind):
+    """Given forks at several moments of a server's opening, and a child that outlives it. Expect no
+    socket left on its interface when it is gone, and the next server to open there."""
+    with serving(kind):  # DPDK runs
+        pass
+    url = f"dpdk://{SERVER}:{PORT}?{on(kind)},probe=off"
+    for delay in range(0, 30, 2):
+        opened: list[Server] = []
+
+        def open_one(to: list[Server] = opened) -> None:
+            with inside(the_pair().server):
+                to.append(Server((plain(),), url, insecure=True))
+
+        other = threading.Thread(target=open_one)
+        other.start()
+        time.sleep(delay / 1000)
+        child = os.fork()
+        if child == 0:
+            time.sleep(WAIT_S)
+            os._exit(0)
+        try:
+            other.join(WAIT_S)
+            opened[0].close()
+            assert raw_sockets_there() == 0, f"forked after {delay} ms"
+            open_one()
+            opened[1].close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)

@@ -14,12 +14,14 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from conformance import plain
 from interfaces import PROCESS, used
-from losses import bpf
+from losses import attach, bpf
 from namespaces import inside, leaked_mbufs, the_pair
 from veth import KINDS, WAIT_S, ip, until
 
@@ -28,6 +30,7 @@ from replay_server.observe.xdp import LEFT, with_xdp
 
 MAP_CREATE, PROG_GET_FD_BY_ID, ARRAY = 0, 13, 2
 MOST_FILES = 24  # that a server's start needs
+FILES = 256  # that this process may have open where they are few
 URL = "dpdk://198.18.5.9:7400?vdev=net_af_xdp,iface=xa"
 
 
@@ -128,6 +131,24 @@ def test_a_file_of_the_program_that_this_process_had_stays_open():
             os.close(file)
 
 
+def test_a_file_of_the_program_that_this_process_opens_meanwhile_stays_open():
+    """Given a server over AF_XDP, and files of its program that this process opens while it serves.
+    Expect them open when the server is gone, and nothing else of it."""
+    with used("nothing"):
+        Server((plain(),), f"{URL}&probe=off", insecure=True).close()
+        before = files()
+        server = Server((plain(),), f"{URL}&probe=off", insecure=True)
+        shown = re.search(r"prog/xdp id (\d+)", ip("-d", "link", "show", "xa"))
+        program = struct.pack("=I", int(shown[1]))
+        own = [bpf(PROG_GET_FD_BY_ID, program) for _ in range(3)]
+        server.close()
+        left = [number_of(file) for file in own]
+        for file, number in zip(own, left, strict=True):
+            if number:
+                os.close(file)
+        assert left == [f"prog_id:\t{shown[1]}"] * 3 and files() == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_start_that_runs_out_of_files_anywhere_leaves_nothing(kind):
     """Given a process that may open 1, 2, 3, ... files more, of which each number ends a server's
@@ -159,3 +180,47 @@ def test_a_start_that_runs_out_of_files_anywhere_leaves_nothing(kind):
                 os.close(file)
         Server((plain(),), url, insecure=True).close()
         assert leaked_mbufs() == mbufs
+
+
+@contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """This process may open so many files more, and no other one below them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(count):
+            os.close(held.pop())
+        yield
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def replace_program() -> str:
+    """A firewall in the place of the server's program; what is there then."""
+    ip("link", "set", "xa", "xdp", "off")
+    attach(the_pair().server, "xa", "firewall")
+    return ip("-d", "link", "show", "xa")
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_a_server_that_ends_without_files_leaves_what_replaced_its_program(count):
+    """Given a server over AF_XDP whose program somebody replaced by a firewall, and that ends while
+    its process may open 0, 1, 2, 3 files more. Expect the firewall to stay, no mbuf and no file to
+    be missing, and the next server to open once the firewall is gone."""
+    with used("nothing"):
+        Server((plain(),), f"{URL}&probe=off", insecure=True).close()
+        before, mbufs = files(), leaked_mbufs()
+        server = Server((plain(),), f"{URL}&probe=off", insecure=True)
+        assert "firewall" in replace_program()
+        with files_left(count):
+            server.close()
+        assert "firewall" in ip("-d", "link", "show", "xa")
+        assert files() == before and leaked_mbufs() == mbufs
+        ip("link", "set", "xa", "xdp", "off")
+        Server((plain(),), f"{URL}&probe=off", insecure=True).close()

@@ -155,3 +155,26 @@ def test_dpdk_starts_with_the_arguments_it_takes_and_leaves_no_folder(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=30)
     assert [path.relative_to(place).as_posix() for path in place.rglob("*")] == ["dpdk"]
+
+
+WAITS = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # in threads of NumPy's too
+from conformance import plain
+from replay_server import Server
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+with Server((plain(),), sys.argv[1], insecure=True):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("waited for", signal.sigwait([signal.SIGTERM]))
+"""
+
+
+@pytest.mark.parametrize("vdev", ["net_ring", "net_memif,role=server,socket={}/memif"])
+def test_a_signal_goes_to_the_thread_that_waits_for_it(vdev, tmp_path):
+    """Given a program with a server, which blocks SIGTERM and waits for it. Expect it to get it,
+    and no thread of DPDK's."""
+    url = f"dpdk://10.0.0.1:7400?vdev={vdev.format(tmp_path)}"
+    command = [sys.executable, "-c", WAITS, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.stdout == f"waited for {int(signal.SIGTERM)}\n", done.returncode

@@ -20,12 +20,15 @@ from replay_server import Client, Server, errors
 
 CLIENTS, PORT = 8, 7400
 DEVICE = f"vdev=net_af_packet,iface={namespaces.INTERFACE},queues=2"
+SAME = r"with queues=2,mbufs=\d+ and mtu=1400: say the same"
 WRONG = {
     (2, DEVICE): "the shards of that device are at ports 7400 to 7401",
     (0, DEVICE): "the shard at that port is served already",
-    (1, DEVICE.replace("queues=2", "queues=3")): "with queues=2 and mtu=1400: say the same",
-    (1, DEVICE + ",mtu=1024"): "with queues=2 and mtu=1400: say the same",
-    (1, DEVICE.removesuffix(",queues=2")): "with queues=2 and mtu=1400: say the same",
+    (1, DEVICE.replace("queues=2", "queues=3")): SAME,
+    (1, DEVICE + ",mtu=1024"): SAME,
+    (1, DEVICE + ",mbufs=100"): SAME,
+    (1, DEVICE.removesuffix(",queues=2")): SAME,
+    (1, DEVICE.replace("packet", "xdp") + ",take=on"): "as net_af_packet: say the same",
 }
 
 

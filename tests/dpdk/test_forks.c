@@ -3,7 +3,8 @@
  * A child is started by fork(), or by clone(2) alone, which no library hears of. Expect of a killed
  * server that its peers learn of it and the next one serves at its socket; of a killed client that
  * its lane is free for the next one. Who really serves goes on to refuse others. A child of a
- * process in which another thread starts DPDK is refused, and does not wait for that thread.
+ * process in which another thread starts DPDK is refused, and does not wait for that thread. Nor
+ * does one whose parent's other thread loads the object.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -23,7 +24,7 @@
 #include "open_port.h"
 #include "protocol/status.h"
 
-enum { SECONDS = 120, TRIES = 20000, GREETING = 128 };
+enum { SECONDS = 120, TRIES = 20000, GREETING = 128, LOADS_US = 20000, FORKS = 20 };
 enum how { BY_FORK, BY_CLONE, HOWS };
 
 static struct told {
@@ -251,12 +252,42 @@ static void starting(void) {
     check_group("a fork while another thread starts DPDK: the child is refused at once");
 }
 
+static void *load(void *unused) {
+    (void)loaded_object();
+    return unused;
+}
+
+/* In processes of their own, in none of which the object is loaded yet. Loading takes some 10 ms. */
+static void loading(void) {
+    int status;
+    for (useconds_t delay = 0; delay <= LOADS_US; delay += LOADS_US / FORKS) {
+        pid_t parent = start_process();
+        if (parent == 0) {
+            pthread_t thread;
+            CHECK(pthread_create(&thread, NULL, load, NULL) == 0);
+            usleep(delay);
+            pid_t child = start_process();
+            if (child == 0) {
+                alarm(SECONDS / 12);
+                (void)load(NULL);
+                _exit(0);
+            }
+            CHECK(waitpid(child, &status, 0) == child && pthread_join(thread, NULL) == 0);
+            _exit(status ? 1 : 0);
+        }
+        CHECK(waitpid(parent, &status, 0) == parent && status == 0,
+              "forked after %u us, the child waits for a thread of its parent's", delay);
+    }
+    check_group("a fork while another thread loads the object: the child loads it too");
+}
+
 int main(void) {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     snprintf(path, sizeof path, "/tmp/test_forks_%d", (int)getpid());
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(told != MAP_FAILED);
     alarm(SECONDS);
+    loading();
     servers();
     (void)unlink(path);
     peers();
