@@ -13,9 +13,12 @@
  *
  * A server that has ended: the driver sends without MSG_NOSIGNAL, which would end this process. A
  * server whose queue is full and that accepts none: the driver's connect() would wait without end,
- * and DPDK's interrupt thread with it.
+ * and DPDK's interrupt thread with it. It does not wait: who opens tries again a moment later, and
+ * a client that has lost its server as well, at one of its next sends. No message that the driver
+ * sends waits for longer than a second.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +29,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/minmax.h"
 #include "dpdk/dpdk_memif.h"
 #include "dpdk/memif.h"
 
@@ -36,8 +38,6 @@ ssize_t __real_recvmsg(int file, struct msghdr *message, int flags);
 ssize_t __wrap_recvmsg(int file, struct msghdr *message, int flags);
 ssize_t __real_sendmsg(int file, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags);
-
-static const uint64_t BOUND_NS = 1000000000, LEAST_NS = 1000000; /* 0 would be without end */
 
 static _Thread_local struct rp_memif_visit *visiting;
 
@@ -144,15 +144,25 @@ static int is_trusted(int file, const struct sockaddr_un *resolved) {
     return 0;
 }
 
+/* EAGAIN: the server's queue is full. The file is for the driver as it was. */
+static int connect_now(int file, const struct sockaddr *address, socklen_t size) {
+    int flags = fcntl(file, F_GETFL);
+    if (flags < 0 || fcntl(file, F_SETFL, flags | O_NONBLOCK)) {
+        return -1;
+    }
+    int failed = __real_connect(file, address, size), why = errno;
+    (void)fcntl(file, F_SETFL, flags);
+    errno = why;
+    return failed;
+}
+
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size) {
-    uint64_t within = visiting && visiting->within_ns < BOUND_NS ? visiting->within_ns : BOUND_NS;
-    within = rp_max(within, LEAST_NS);
-    const struct timeval bound = {(time_t)(within / 1000000000),
-                                  (suseconds_t)(within % 1000000000 / 1000)};
+    static const struct timeval bound = {.tv_sec = 1};
     struct sockaddr_un resolved;
     int is_resolved = resolve(address, size, &resolved) == 0;
     (void)setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
-    if (is_resolved ? rp_memif_connect(file, &resolved) : __real_connect(file, address, size)) {
+    if (is_resolved ? connect_now(file, (const struct sockaddr *)&resolved, sizeof resolved)
+        : connect_now(file, address, size)) {
         if (visiting) {
             visiting->is_full = errno == EAGAIN;
         }

@@ -16,7 +16,8 @@ static const char *check_shard(const struct rp_card *card, const struct rp_wire_
         snprintf(why, size, "that device is open in this process already");
     } else if (options->vdev != card->vdev) {
         snprintf(why, size, "that device is open here already, for shards at %.20s, as %s: say the "
-                 "same", card->host, card->vdev == RP_VDEV_PCI ? "port=" : rp_vdev_name(card->vdev));
+                 "same", card->host,
+                 card->vdev == RP_VDEV_PCI ? "port=" : rp_vdev_name(card->vdev));
     } else if (options->queues != count || place->mtu != card->mtu
                || options->mbufs != card->mbufs || options->vlan != card->vlan || !place->serve
                || strcmp(place->host, card->host) != 0) {

@@ -67,8 +67,6 @@ static int make_memif(const struct memif *memif) {
 
 static void start_there(void *argument) {
     struct memif *memif = argument;
-    uint64_t now = rp_wire_now_ns(), until = memif->place->until_ns;
-    memif->visit.within_ns = now < until ? until - now : 0;
     rp_memif_visit(&memif->visit);
     memif->failed = make_memif(memif);
     rp_memif_visit(NULL);
@@ -220,7 +218,7 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
 
 static void restart_there(void *argument) {
     struct rp_wire *wire = argument;
-    struct rp_memif_visit visit = {.within_ns = UINT64_MAX, .bell = wire->bell};
+    struct rp_memif_visit visit = {.bell = wire->bell};
     (void)rte_eth_dev_stop(wire->devices[0]);
     rp_memif_visit(&visit);
     wire->down = rte_eth_dev_start(wire->devices[0]) != 0;

@@ -67,7 +67,6 @@ int rp_memif_is_read(int file); /* all that was sent to a peer there */
 int rp_memif_connect(int file, const struct sockaddr_un *address);
 /* Records the driver's connects in the calling thread, from now on; null: no longer. */
 struct rp_memif_visit {
-    uint64_t within_ns; /* each; a second at most */
     struct rp_memif_bell *bell; /* of the link it is for */
     int is_full;        /* the server admitted no one meanwhile */
     uint64_t strangers; /* untrusted users that listened: how often, and the last one */

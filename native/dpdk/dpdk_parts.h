@@ -390,7 +390,8 @@ void rp_packet_begin(void);
 void rp_memif_closed(int file); /* this file is about to be closed */
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
-/* Between the two no fork of this process begins: in one thread, and for some tens of milliseconds. */
+/* Between _pause and _go_on, both in one thread, no fork of this process begins. It then waits: for
+ * some tens of milliseconds. _learn: how that is done, before the first one. */
 void rp_forks_learn(void (*core_hold)(void), void (*core_allow)(void));
 void rp_forks_pause(void);
 void rp_forks_go_on(void);

@@ -257,7 +257,7 @@ static void *load(void *unused) {
     return unused;
 }
 
-/* In processes of their own, in none of which the object is loaded yet. Loading takes some 10 ms. */
+/* In processes of their own, in none of which the object is loaded yet. Loading takes 10 ms. */
 static void loading(void) {
     int status;
     for (useconds_t delay = 0; delay <= LOADS_US; delay += LOADS_US / FORKS) {

@@ -1,18 +1,22 @@
 /* Which socket a memif client connects to (dpdk_gone.c), where links lie on the way: the one in the
- * folder that was looked at, whatever becomes of the links meanwhile. Unprivileged; run by
- * `make test-dpdk`.
+ * folder that was looked at, whatever becomes of the links meanwhile. One that accepts nobody is
+ * not waited for. Unprivileged; run by `make test-dpdk`.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "dpdk/dpdk_memif.h"
 
-enum { PATH = sizeof ((struct sockaddr_un *)0)->sun_path, LONG = 80 };
+enum { PATH = sizeof ((struct sockaddr_un *)0)->sun_path, LONG = 80, BACKLOG = 4 };
+
+static const double BLINK_NS = 5e8; /* a connect that waits does so for a second */
 
 int __real_connect(int file, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size);
@@ -54,6 +58,12 @@ void rp_forks_close(int file) {
     CHECK(file >= 0);
 }
 
+static double now_ns(void) {
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
 static struct sockaddr_un name(const char *folder) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     CHECK(snprintf(address.sun_path, PATH, "%s/memif", folder) < PATH);
@@ -64,7 +74,7 @@ static int listen_in(const char *folder) {
     const struct sockaddr_un address = name(folder);
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
     CHECK(file >= 0 && bind(file, (const struct sockaddr *)&address, sizeof address) == 0
-          && listen(file, 4) == 0, "%s", strerror(errno));
+          && listen(file, BACKLOG) == 0, "%s", strerror(errno));
     return file;
 }
 
@@ -107,6 +117,27 @@ static void check_links(void) {
     check_group("it is connected to the socket in the folder that was looked at");
 }
 
+/* Its server accepts none meanwhile. Nobody waits: neither a send, nor who opens another port. */
+static void check_full(void) {
+    const struct sockaddr_un address = name(top);
+    int visitors[BACKLOG + 2], count = 0, failed = 0;
+    int listener = listen_in(top);
+    double before = now_ns();
+    while (!failed) {
+        CHECK(count < BACKLOG + 2 && (visitors[count] = socket(AF_UNIX, SOCK_SEQPACKET, 0)) >= 0);
+        failed = __wrap_connect(visitors[count], (const struct sockaddr *)&address, sizeof address);
+        CHECK(!failed || errno == EAGAIN, "%s", strerror(errno));
+        CHECK((fcntl(visitors[count++], F_GETFL) & O_NONBLOCK) == 0);
+    }
+    CHECK(count == BACKLOG + 2 && came(listener) == BACKLOG + 1);
+    CHECK(now_ns() - before < BLINK_NS, "it waited for %.3f s", (now_ns() - before) / 1e9);
+    while (count) {
+        CHECK(close(visitors[--count]) == 0);
+    }
+    unlisten(listener, top);
+    check_group("a server whose queue is full is not waited for");
+}
+
 /* A socket's path has 107 bytes: one that is longer behind its links has no other name. */
 static void check_long(void) {
     char folder[sizeof top + LONG + 2];
@@ -129,6 +160,7 @@ int main(void) {
     CHECK(mkdir(top, 0700) == 0);
     check_links();
     check_long();
+    check_full();
     CHECK(rmdir(top) == 0);
     return check_done("test_gone");
 }
