@@ -26,7 +26,7 @@
 #include "open_port.h"
 #include "protocol/status.h"
 
-enum { RACERS = 2, ROUNDS = 100, SECONDS = 120, ANY_GROUP = 1, STOP_EVERY_US = 171,
+enum { RACERS = 2, ROUNDS = 100, SECONDS = 120, ANY_GROUP = 1, STOP_EVERY_US = 411,
        STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64, CROWD = 20000,
        SWAPS = 400, SHORT_NS = 100000000, LONG_NS = 2000000000 };
 
