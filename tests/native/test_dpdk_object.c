@@ -36,7 +36,9 @@ static void make_object(const char *name, const char *symbol, uint32_t layout) {
             "{\n    (void)port; (void)options; (void)server; (void)bound;\n"
             "    snprintf(error, RP_URL_ERROR_BYTES, \"asked %%s %%u\", url->host, url->port);\n"
             "    return -%d;\n}\n"
-            "const struct rp_dpdk_object %s = {.layout = %uu, .open = asked};\n",
+            "static void learn(void (*hold)(void), void (*allow)(void)) { hold(); allow(); }\n"
+            "const struct rp_dpdk_object %s = {.layout = %uu, .open = asked,\n"
+            "                                  .learn_forks = learn};\n",
             ANSWER, symbol, layout);
     fclose(file);
     snprintf(path, sizeof path, "%s/%s", place, name);
