@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay_server import Client, NStep
+from replay_server import Client
 
 DISCOUNT = 0.99  # where one step is all: the algorithm discounts by itself
 
@@ -14,8 +14,7 @@ def gamma_for(client: Client, table: str, n_steps: int, gamma: float | None) -> 
     returns of several steps would be discounted by a gamma that nobody gave.
     """
     served = client.table(table)
-    plan = next(iter(served.plans.values()))
-    n = plan.n if isinstance(plan, NStep) else 1
+    n = len(served.layout.plans[0].resolved.offsets.get("reward", (0,)))  # also of Offsets
     if n_steps not in (1, n):
         raise ValueError(
             f"n_steps={n_steps}, and table {table!r} of {client.address} has windows of {n}: give "

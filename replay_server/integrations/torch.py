@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from replay_server import Batch, Client
+from replay_server import Batch, Client, ConfigError
 from replay_server.batch import checked_beta, checked_count
 from replay_server.support.values import HUGE, real
 
 try:
     import torch
-    from torch.utils.data import IterableDataset
+    from torch.utils.data import IterableDataset, get_worker_info
 except ImportError as error:
     raise ImportError(
         f"replay_server.integrations.torch needs torch ({error}): "
@@ -74,6 +74,11 @@ class ReplayDataset(IterableDataset):
         self.options |= {"uniform": uniform, "prefetch": prefetch, "timeout": timeout}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        if callable(self.options["beta"]) and get_worker_info() is not None:
+            raise ConfigError(
+                "beta is a function, and a worker has its own copy of what it reads: give a "
+                "number, or num_workers=0"
+            )
         with (
             Client(self.url) as client,
             client.batches(self.table, self.batch, copy=True, **self.options) as drawn,
@@ -83,6 +88,12 @@ class ReplayDataset(IterableDataset):
 
     def _tensors(self, batch: Batch) -> dict[str, Any]:
         keys = {"keys": torch.from_numpy(np.asarray(batch.keys).astype(np.int64))}
+        taken = {"weights", "keys"} & batch.data.keys()
+        if self.gamma is None and taken:
+            raise ConfigError(
+                f"table {self.table!r} has a column {min(taken)!r}, and so does each batch here: "
+                "name the column otherwise"
+            )
         if self.gamma is None:
             columns = {name: _tensor(part) for name, part in batch.as_dict().items()}
             return columns | {"weights": _tensor(batch.weights)} | keys

@@ -22,7 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table, Uniform
+from replay_server import (
+    Client,
+    Column,
+    LimiterBlocked,
+    NStep,
+    Prioritized,
+    Server,
+    Spec,
+    SpecError,
+    Table,
+    Timeout,
+    Uniform,
+)
 from replay_server.integrations.served import gamma_for
 
 try:
@@ -79,7 +91,10 @@ class ReplayServerBuffer:
         self.writer = self.client.writer(TABLE, self.streams, autoreset="disabled")
 
     def extend(self, steps: TensorDict) -> None:
-        """Stores what a collector returned, [time] or [environments, time], in its order."""
+        """Stores what a collector returned, [time] or [environments, time], in its order.
+
+        An error of a step says how many were taken, as `error.taken`: go on with those behind them.
+        """
         steps = steps.reshape(self.streams, -1).cpu()  # [E, T]
         following = steps["next"]
         flags = {name: following[name][..., 0].numpy() for name in ("terminated", "truncated")}
@@ -91,7 +106,16 @@ class ReplayServerBuffer:
             **flags,
         }
         for t in range(steps.shape[1]):
-            self.writer.add_batch(**{name: row[:, t] for name, row in rows.items()})
+            try:
+                self.writer.add_batch(**{name: row[:, t] for name, row in rows.items()})
+            except (LimiterBlocked, Timeout, SpecError) as error:
+                said = str(error).replace(" (nothing of this call was taken: call it again)", "")
+                error.taken = t
+                error.args = (
+                    f"{said}; of the {steps.shape[1]} time steps of this extend {t} were taken: go "
+                    f"on with steps[..., {t}:]",
+                )
+                raise
         self.writer.flush()
 
     def sample(self) -> TensorDict:

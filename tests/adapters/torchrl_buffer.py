@@ -6,7 +6,8 @@ import pytest
 import torch
 from torchrl.envs import GymEnv, SerialEnv
 
-from replay_server.integrations.torchrl import ReplayServerBuffer
+from replay_server import LimiterBlocked, NStep, Offsets, SamplesPerInsert, Server, Table, Uniform
+from replay_server.integrations.torchrl import ReplayServerBuffer, columns_of
 
 GAMMA, TRUNCATED_AT, DRAWN = 0.9, 100, 2000
 
@@ -68,3 +69,39 @@ def test_several_steps_need_a_gamma():
     """Given n_steps=3 alone. Expect a sentence: the loss's gamma is not this buffer's."""
     with pytest.raises(ValueError, match="n_steps=3 without gamma"):
         ReplayServerBuffer(make_env(), 1000, batch_size=8, n_steps=3)
+
+
+def test_an_extend_that_is_held_back_says_how_much_it_took():
+    """Given a limiter that lets 40 in. Expect the count, and by going on each step once."""
+    env = make_env()
+    limiter = SamplesPerInsert(1.0, min_size=20, error_buffer=20.0)
+    table = Table("main", columns_of(env), NStep(1), 5000, Uniform(), limiter)
+    with Server([table], "udp://127.0.0.1:0") as server:
+        buffer = ReplayServerBuffer(env, 5000, batch_size=8, address=server.address)
+        buffer.writer.timeout = 0.3
+        steps, tries = env.rollout(120, break_when_any_done=False), 0
+        while steps.shape[-1]:
+            try:
+                buffer.extend(steps)
+                break
+            except LimiterBlocked as error:
+                assert f"{error.taken} were taken" in str(error) and "nothing of" not in str(error)
+                steps, tries = steps[..., error.taken :], tries + 1
+                for _ in range(5):
+                    buffer.client.sample("main", 8)
+        inserted = buffer.client.table("main").inserted
+    assert tries > 1 and 110 <= inserted <= 120
+
+
+def test_windows_written_out_are_several_steps_too():
+    """Given a server's Offsets of three rewards. Expect the question for gamma."""
+    env = make_env()
+    spec = columns_of(env)
+    offsets = {c.name: (0,) for c in spec} | {"reward": (0, 1, 2), "terminated": (0, 1, 2)}
+    offsets["observation"] = (0, 3)
+    table = Table("main", spec, Offsets(offsets), 5000, Uniform())
+    with (
+        Server([table], "udp://127.0.0.1:0") as server,
+        pytest.raises(ValueError, match="n_steps=3 without gamma"),
+    ):
+        ReplayServerBuffer(env, 5000, batch_size=8, address=server.address)

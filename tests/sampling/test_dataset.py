@@ -101,3 +101,24 @@ def test_what_cannot_be_is_refused_where_it_is_said():
     """Given a discount that is none. Expect ConfigError before anything is opened."""
     with pytest.raises(ConfigError, match=r"gamma is 1\.5; expected a number from 0 to 1"):
         ReplayDataset("udp://127.0.0.1:1", "main", 4, gamma=1.5)
+
+
+def test_a_beta_that_moves_is_refused_in_a_worker(served):
+    """Given a function for beta. Expect batches here, and a sentence from a worker, which would see
+    its start for ever."""
+    dataset = ReplayDataset(served[0].address, "main", 4, beta=lambda: 0.5)
+    assert len(next(iter(DataLoader(dataset, batch_size=None)))["keys"]) == 4
+    with pytest.raises(ConfigError, match="a worker has its own copy"):
+        next(iter(DataLoader(dataset, batch_size=None, num_workers=1)))
+
+
+def test_a_column_of_a_name_that_batches_have_is_refused():
+    """Given a column named weights. Expect a sentence, and no column in its place."""
+    spec = Spec((Column("weights", np.float32),))
+    with (
+        Server([Table("t", spec)], "udp://127.0.0.1:0") as server,
+        Client(server.address) as client,
+    ):
+        client.extend("t", {"weights": np.full(8, 777.0, np.float32)})
+        with pytest.raises(ConfigError, match="has a column 'weights'"):
+            next(iter(ReplayDataset(server.address, "t", 4)))
