@@ -146,7 +146,7 @@ class Host:
     def counters(self) -> dict[str, int]:
         """What replay-serve has counted; 0 where it says nothing."""
         self.shell(f": > {OUT}; kill -USR1 {self.pid}")
-        return dict.fromkeys(COUNTERS, 0) | numbers(self.until("^told "))
+        return dict.fromkeys(COUNTERS, 0) | numbers(self.until("^end "))
 
 
 def numbers(said: str) -> dict[str, int]:

@@ -36,7 +36,7 @@ def test_each_client_lands_on_the_shard_it_speaks_to(host):
             assert client.size("main") == sent[shard]
             moves.append(client.counters()["rebinds"])
         host.shell(f": > /tmp/out; kill -USR1 {host.pid}")
-        said = host.until(f"^told .*:{PORT + 1}")
+        said = host.until(f"^end .*:{PORT + 1}")
     told = [numbers(part) for part in said.split("\nserving ")]
     assert [shard["steps_committed"] for shard in told] == sent
     assert [shard["sessions"] for shard in told] == [CLIENTS // 2] * 2
