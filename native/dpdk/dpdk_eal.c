@@ -13,13 +13,13 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/minmax.h"
 #include "dpdk/dpdk_parts.h"
+#include "os/thread.h"
 #include "protocol/status.h"
 
 /* Those of eal= are 3 bytes or more, with a ; behind each. */
@@ -110,25 +110,6 @@ void rp_eal_unmute(void) {
 
 /* ---- starting ---- */
 
-/* The mask is inherited: by the thread that starts DPDK, and by DPDK's own. Signals are for the
- * program's threads, where perhaps one waits for them. But for those of a thread's own faults: what
- * a program has installed to report a crash runs for these threads too. */
-int rp_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument) {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
-    sigset_t blocked, before;
-    pthread_sigmask(SIG_SETMASK, NULL, &before);
-    sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        if (!sigismember(&before, faults[i])) {
-            sigdelset(&blocked, faults[i]);
-        }
-    }
-    pthread_sigmask(SIG_SETMASK, &blocked, NULL);
-    int failed = pthread_create(thread, NULL, run, argument);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 static int first_cpu(void) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
@@ -218,7 +199,7 @@ static int start_once(void) {
     pthread_t thread;
     FILE *log = fopencookie(NULL, "w", writes);
     rp_eal_listen();
-    if (!log || rte_openlog_stream(log) || rp_thread_start(&thread, start, NULL)) {
+    if (!log || rte_openlog_stream(log) || rp_thread_start(&thread, NULL, start, NULL)) {
         eal.error = ENOMEM;
     } else {
         pthread_join(thread, NULL);

@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #include "dpdk/dpdk_memif.h"
+#include "os/thread.h"
 
 enum { NO_FILE = -1, AS_BEFORE = -2, END = -3 }; /* in place of a file */
 enum { LONG_NS = 100000, RESTS = 100, SECOND_NS = 1000000000 };
@@ -110,7 +111,7 @@ int rp_caller_start(struct rp_memif_caller *caller) {
     if (sem_init(&caller->turn, 0, 0)) {
         return -1;
     }
-    if (rp_thread_start(&caller->thread, send_calls, caller)) {
+    if (rp_thread_start(&caller->thread, NULL, send_calls, caller)) {
         (void)sem_destroy(&caller->turn);
         return -1;
     }

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "dpdk/dpdk_memif.h"
+#include "os/thread.h"
 
 enum { THREADS = RP_LATE_MOST, LATE = 1024 };
 
@@ -48,7 +49,7 @@ static void *close_late(void *unused) {
 
 static void start_one(void) {
     pthread_t thread;
-    if (waiting && threads < THREADS && rp_thread_start(&thread, close_late, NULL) == 0) {
+    if (waiting && threads < THREADS && rp_thread_start(&thread, NULL, close_late, NULL) == 0) {
         (void)pthread_detach(thread);
         threads++;
     }

@@ -3,8 +3,7 @@
  * A thread of its own exchanges messages with peers, over the socket, until their rings are known.
  * From then on a peer has a lane, and only the port's thread touches its rings, in bursts. A peer
  * that leaves, or breaks the protocol, is taken from its lane first. Its memory is unmapped when
- * every burst that may have seen it has ended. Frames are copied into mbufs, and out of them, so
- * only this file and memif.h read a peer's memory.
+ * every burst that may have seen it has ended. Only this file and memif.h read it: frames are copied.
  *
  * A burst reads and writes memory and this server's own files; a sleep polls those files. Neither
  * goes through the kernel's list of all that watch a peer's file, which is as long as the peer
@@ -35,6 +34,7 @@
 #include "dpdk/dpdk_memif.h"
 #include "dpdk/dpdk_sleep.h"
 #include "dpdk/memif.h"
+#include "os/thread.h"
 
 enum {
     WAITING = 8, VISITORS = RP_DPDK_LANES + WAITING, NOBODY = RP_DPDK_LANES, TICK_MS = 100,
@@ -565,7 +565,7 @@ struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
     if (rp_sleep_files(&server->files, &server->called) || start_callers(server)) {
         goto no_callers;
     }
-    if (rp_thread_start(&server->thread, attend, server)) {
+    if (rp_thread_start(&server->thread, NULL, attend, server)) {
         goto no_thread;
     }
     return server;

@@ -182,9 +182,6 @@ struct rp_wire_place {
 /* Starts DPDK, once per process, in a thread of its own; later calls have to agree with the first.
  * 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
 int rp_eal_start(const struct rp_eal_options *options, char *error);
-/* Starts a thread that gets no signal of this process but those of its own faults: 0, or an errno.
- */
-int rp_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument);
 /* What eal= says, cores=, and memory= beside eal= (huge: 0 or 1): 0, or -1 with what is wrong in
  * why[size]. */
 int rp_eal_check_words(const char *text, char *why, size_t size);

@@ -6,13 +6,13 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <unistd.h>
 
 #include "drive/clock.h"
 #include "os/system.h"
+#include "os/thread.h"
 #include "os/word.h"
 #include "protocol/status.h"
 
@@ -44,25 +44,6 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* The thread inherits a mask that lets no signal through but those of its own faults, where its
- * starter does: what a program has installed to report a crash runs for this thread too. The
- * caller's mask is put back. */
-static int create(struct rp_pump *pump, const pthread_attr_t *attributes) {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
-    sigset_t blocked, before;
-    pthread_sigmask(SIG_SETMASK, NULL, &before);
-    sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        if (!sigismember(&before, faults[i])) {
-            sigdelset(&blocked, faults[i]);
-        }
-    }
-    pthread_sigmask(SIG_SETMASK, &blocked, NULL);
-    int failed = pthread_create(&pump->thread, attributes, run, pump);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job) {
     pthread_attr_t attributes;
     uint32_t state = atomic_load(&pump->state);
@@ -76,7 +57,7 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job) {
     if (job->core) {
         failed = job->core < 0 ? EINVAL : rp_pin(&attributes, job->core - 1);
     }
-    failed = failed ? failed : create(pump, &attributes);
+    failed = failed ? failed : rp_thread_start(&pump->thread, &attributes, run, pump);
     pthread_attr_destroy(&attributes);
     pump->state = failed ? RP_PUMP_NONE : RP_PUMP_RUNS;
     return !failed ? 0 : failed == EINVAL ? -RP_BAD_ARGUMENT : -RP_SYSTEM;

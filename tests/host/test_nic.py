@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hosts
 import pytest
+from apart import apart
 from hosts import HOSTS, MLX5, NETWORKS, Tree
 
 from replay_server.observe.doctor import AFTER, NOW, examine
@@ -308,9 +309,6 @@ ip -6 addr flush dev ens1; ip link add br0 type bridge; ip link set ens1 master 
 def test_a_real_kernels_words(tmp_path):
     """Given an interface of a real kernel, in a namespace: up, with an address, with one that has
     no route, down, with IPv6, in a bridge. Expect it free, in use, in use, free, in use, in use."""
-    apart = ["unshare", "--net", "--mount"]
-    if os.geteuid() != 0 or subprocess.run([*apart, "true"], capture_output=True).returncode:
-        pytest.skip("left out: no namespaces here, or not root")
     tree = Tree(tmp_path)
     tree.nic(group="7")
     for name in ("sys/class/net", "proc/net"):
@@ -320,7 +318,7 @@ def test_a_real_kernels_words(tmp_path):
     (tmp_path / "bin/ip").unlink()
     (tmp_path / "bin/ip").symlink_to(shutil.which("ip"))
     script = REAL.replace("{script}", str(SCRIPT)).replace("{card}", CARD)
-    words = [*apart, "sh", "-c", script.replace("{root}", str(tmp_path))]
+    words = [*apart("--net", "--mount"), "sh", "-c", script.replace("{root}", str(tmp_path))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     told = [line.split(" in use: ")[-1].split(": take")[0] for line in done.stdout.splitlines()]

@@ -28,7 +28,7 @@ ROOMS = {
     "client": {"base", "protocol", "transport"},
     "": {"base", "protocol", "transport", "server", "client"},
     "drive": {"", "base", "os", "protocol", "transport", "server"},
-    "dpdk": {"base", "protocol", "transport"},
+    "dpdk": {"base", "os", "protocol", "transport"},
     "appliance": {"", "base", "protocol"},
 }
 # What other rooms may include of these; the rest is their own.
