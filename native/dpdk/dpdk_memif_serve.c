@@ -3,7 +3,7 @@
  * A thread of its own exchanges messages with peers, over the socket, until their rings are known.
  * From then on a peer has a lane, and only the port's thread touches its rings, in bursts. A peer
  * that leaves, or breaks the protocol, is taken from its lane first. Its memory is unmapped when
- * every burst that may have seen it has ended. Only this file and memif.h read it: frames are copied.
+ * every burst that may have seen it has ended. Only this file and memif.h read it, and copy frames.
  *
  * A burst reads and writes memory and this server's own files; a sleep polls those files. Neither
  * goes through the kernel's list of all that watch a peer's file, which is as long as the peer
