@@ -78,7 +78,9 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
         import torch
 
         library = torch
-        powers = torch.tensor([gamma**i for i in range(n + 1)], device=reward.device)
+        powers = torch.tensor(
+            [gamma**i for i in range(n + 1)], dtype=torch.float32, device=reward.device
+        )
         steps = torch.arange(n, device=reward.device)
     inside = steps < m[:, None]  # [B, n]
     cut = terminated & inside  # [B, n]
@@ -265,8 +267,13 @@ def check_device(device: Any, pin: bool) -> None:
     """ConfigError where torch cannot put batches on `device`, or page-lock memory for it."""
     if device is None and not pin:
         return
-    import torch
-
+    try:
+        import torch
+    except ImportError as error:
+        asked = "pin=True" if device is None else f"device {device!r}"
+        raise ConfigError(
+            f"{asked} needs torch ({error}): pip install 'replay-server[train]', or leave it out"
+        ) from error
     try:
         kind = "cpu" if device is None else torch.device(device).type
     except (RuntimeError, TypeError, ValueError) as error:

@@ -154,9 +154,10 @@ class ReplayServerBuffer(ReplayBuffer):
         self._drawable = True
 
     def _tensors(self, value: Any) -> Any:
+        """[B, ...]; SB3 has numbers, those of Discrete spaces, as [B, 1]."""
         if isinstance(value, dict):
-            return {name: self.to_torch(part) for name, part in value.items()}
-        return self.to_torch(value)
+            return {name: self._tensors(part) for name, part in value.items()}
+        return self.to_torch(value[:, None] if np.ndim(value) == 1 else value)
 
     def size(self) -> int:
         """Items that can be drawn now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replay_server import Client
+from replay_server.support.values import real
 
 DISCOUNT = 0.99  # where one step is all: the algorithm discounts by itself
 
@@ -10,9 +11,12 @@ DISCOUNT = 0.99  # where one step is all: the algorithm discounts by itself
 def gamma_for(client: Client, table: str, n_steps: int, gamma: float | None) -> float:
     """The discount of the returns that the table's windows give.
 
-    n_steps: what the adapter was asked for. ValueError where the table has other windows, or where
+    n_steps: what the adapter was asked for; of one step nothing is discounted here, whatever gamma
+    is. ConfigError for a gamma that is none. ValueError where the table has other windows, or where
     returns of several steps would be discounted by a gamma that nobody gave.
     """
+    if gamma is not None:
+        gamma = real("gamma", gamma, 0.0, 1.0)
     served = client.table(table)
     n = len(served.layout.plans[0].resolved.offsets.get("reward", (0,)))  # also of Offsets
     if n_steps not in (1, n):
@@ -25,4 +29,4 @@ def gamma_for(client: Client, table: str, n_steps: int, gamma: float | None) -> 
             f"n_steps={n} without gamma: returns of several steps are discounted here; give the "
             "algorithm's gamma too"
         )
-    return DISCOUNT if gamma is None else gamma
+    return DISCOUNT if gamma is None or n == 1 else gamma

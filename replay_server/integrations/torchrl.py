@@ -35,6 +35,7 @@ from replay_server import (
     Timeout,
     Uniform,
 )
+from replay_server.batch import checked_beta, checked_count
 from replay_server.integrations.served import gamma_for
 
 try:
@@ -77,7 +78,7 @@ class ReplayServerBuffer:
         address: str | None = None,
         seed: int | None = None,
     ) -> None:
-        self.batch_size, self.beta = batch_size, beta
+        self.batch_size, self.beta = checked_count(batch_size), checked_beta(beta)
         self.streams = env.batch_size.numel()
         spec = columns_of(env)
         self.server: Server | None = None
@@ -93,17 +94,20 @@ class ReplayServerBuffer:
     def extend(self, steps: TensorDict) -> None:
         """Stores what a collector returned, [time] or [environments, time], in its order.
 
+        Without ("next", "truncated") an episode that is done and not terminated was truncated.
         An error of a step says how many were taken, as `error.taken`: go on with those behind them.
         """
         steps = steps.reshape(self.streams, -1).cpu()  # [E, T]
         following = steps["next"]
-        flags = {name: following[name][..., 0].numpy() for name in ("terminated", "truncated")}
+        terminated = following["terminated"]
+        truncated = following.get("truncated", following["done"] & ~terminated)
         rows = {
             "observation": steps["observation"].numpy(),
             "action": steps["action"].numpy(),
             "next_observation": following["observation"].numpy(),
             "reward": following["reward"][..., 0].numpy(),
-            **flags,
+            "terminated": terminated[..., 0].numpy(),
+            "truncated": truncated[..., 0].numpy(),
         }
         for t in range(steps.shape[1]):
             try:

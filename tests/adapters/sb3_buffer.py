@@ -224,6 +224,22 @@ def test_a_server_elsewhere_must_have_these_columns():
             buffer.close()
 
 
+def test_numbered_observations_have_sb3s_shape():
+    """Given a Discrete observation space. Expect the shapes of SB3's own buffer, [B, 1]."""
+    spaces_of = (spaces.Discrete(9), spaces.Discrete(2))
+    ours = ReplayServerBuffer(64, *spaces_of, "cpu", seed=1)
+    own = buffers.ReplayBuffer(64, *spaces_of, "cpu")
+    for step in range(8):
+        row = [np.array([step]), np.array([step + 1]), np.zeros(1, int), np.ones(1), np.zeros(1)]
+        for buffer in (ours, own):
+            buffer.add(*row, [{}])
+    found, expected = ours.sample(4), own.sample(4)
+    for name in ("observations", "next_observations", "actions", "rewards", "dones"):
+        assert getattr(found, name).shape == getattr(expected, name).shape, name
+    assert torch.equal(found.next_observations, found.observations + 1)
+    ours.close()
+
+
 def test_sb3s_memory_option_is_refused():
     """Given optimize_memory_usage. Expect one sentence that says to leave it out."""
     env = ScriptedEnv()

@@ -6,7 +6,16 @@ import pytest
 import torch
 from torchrl.envs import GymEnv, SerialEnv
 
-from replay_server import LimiterBlocked, NStep, Offsets, SamplesPerInsert, Server, Table, Uniform
+from replay_server import (
+    ConfigError,
+    LimiterBlocked,
+    NStep,
+    Offsets,
+    SamplesPerInsert,
+    Server,
+    Table,
+    Uniform,
+)
 from replay_server.integrations.torchrl import ReplayServerBuffer, columns_of
 
 GAMMA, TRUNCATED_AT, DRAWN = 0.9, 100, 2000
@@ -69,6 +78,36 @@ def test_several_steps_need_a_gamma():
     """Given n_steps=3 alone. Expect a sentence: the loss's gamma is not this buffer's."""
     with pytest.raises(ValueError, match="n_steps=3 without gamma"):
         ReplayServerBuffer(make_env(), 1000, batch_size=8, n_steps=3)
+
+
+def test_steps_that_do_not_say_truncated():
+    """Given a rollout of 10, done by a time limit, with and without ("next", "truncated"). Expect
+    both stored alike: the last step bootstraps."""
+    buffers = []
+    for keep in (True, False):
+        buffer = ReplayServerBuffer(make_env(), 1000, batch_size=256, seed=1)
+        env = make_env()
+        env.set_seed(1)
+        rollout = env.rollout(10)
+        rollout["next", "done"][-1] = rollout["next", "truncated"][-1] = True
+        if not keep:
+            del rollout["next", "truncated"]
+        buffer.extend(rollout)
+        buffers.append(buffer)
+    counts = [buffer.server.counters()["steps_committed"] for buffer in buffers]
+    assert counts == [11, 11] and not any(
+        buffer.sample()["next", "done"].any() for buffer in buffers
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("gamma", 2.0), ("beta", -1.0), ("batch_size", 0), ("batch_size", "8")]
+)
+def test_options_that_are_none(option, value):
+    """Given an option outside its range. Expect a sentence that names it, before the first step."""
+    options = {"batch_size": 8} | {option: value}
+    with pytest.raises(ConfigError, match=option.removesuffix("_size")):
+        ReplayServerBuffer(make_env(), 1000, **options)
 
 
 def test_an_extend_that_is_held_back_says_how_much_it_took():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -150,3 +152,24 @@ def test_windows_of_a_server_are_clipped_too():
         found = client.sample("main", 32).transitions(1.0, None, 2.0)
         assert set(found.rewards.tolist()) <= {2.0, 4.0} and 4.0 in found.rewards
         writer.close()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_device_without_torch(monkeypatch, device):
+    """Given a program without torch. Expect a sentence with the command that installs it."""
+    data, ahead = windows(1)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ConfigError, match=f"device '{device}' needs torch.*pip install"):
+        batch_from(data, ahead, np.ones(40)).transitions(0.9, device)
+
+
+def test_the_default_dtype_of_torch_is_not_that_of_discounts():
+    """Given float64 as torch's default. Expect rewards and discounts float32, as documented."""
+    data, ahead = windows(3)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = batch_from(data, ahead, np.ones(40)).transitions(0.9, "cpu")
+    finally:
+        torch.set_default_dtype(before)
+    assert found.rewards.dtype == found.discounts.dtype == torch.float32
