@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import multiprocessing
+import sys
 import time
 import warnings
 
@@ -139,4 +140,4 @@ if __name__ == "__main__":
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds, half-way")
-    main(**vars(parser.parse_args()))
+    sys.exit(any(main(**vars(parser.parse_args()))["codes"]))  # 1: an actor did not end well

@@ -26,7 +26,7 @@ from ._native import ffi, lib
 from .errors import ConfigError
 from .returns import Transitions, transitions_of
 from .spec import no_column
-from .support.values import numbers_of, real, whole
+from .support.values import HUGE, numbers_of, real, whole
 from .table import PlanLayout
 
 ALIGNMENT, PLACE, KEY = lib.RP_SLAB_ALIGNMENT, ffi.typeof("struct rp_place *"), np.dtype(np.uint64)
@@ -215,8 +215,9 @@ def checked_count(count: Any) -> int:
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
     """float64 [B]: |td| + epsilon, from TD errors [B]. The server applies alpha, not this.
 
-    ConfigError where `td` holds no finite numbers.
+    ConfigError where `td` holds no finite numbers, or epsilon is below 0.
     """
+    epsilon = real("epsilon", epsilon, 0.0, HUGE)
     try:
         priorities = np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
     except (TypeError, ValueError, OverflowError) as error:

@@ -16,33 +16,45 @@
 
 #define SOCKET_MEMORY "--socket-mem="
 
-enum { MIB_KIB = 1024, DIGITS_MAX = 9, NAME_SHOWN = 40 };
+enum { MIB_KIB = 1024, DIGITS_MAX = 9, DIGITS_LAST = 999999999, NAME_SHOWN = 40 };
 
 /* Arguments that tune a device or its memory. A name is compared whole, as DPDK takes abbreviations
- * too. Null for `values`: a number. */
+ * too. Null for `values`: a number from `first` to `last`. */
 static const struct word {
     const char *name;
     const char *const *values;
+    long first, last;
 } words[] = {
-    {"-n", NULL},
-    {"-r", NULL},
-    {"--iova-mode=", (const char *const[]){"pa", "va", NULL}},
-    {SOCKET_MEMORY, NULL},
-    {"--socket-limit=", NULL},
-    {"--vfio-intr=", (const char *const[]){"legacy", "msi", "msix", NULL}},
-    {"--vfio-vf-token=", (const char *const[]){NULL}}, /* a UUID: hexadecimal digits and - */
+    {"-n", NULL, 1, 32}, /* memory channels, at least one */
+    {"-r", NULL, 1, 16}, /* and ranks: DPDK takes no more */
+    {"--iova-mode=", (const char *const[]){"pa", "va", NULL}, 0, 0},
+    {SOCKET_MEMORY, NULL, 0, DIGITS_LAST},
+    {"--socket-limit=", NULL, 0, DIGITS_LAST},
+    {"--vfio-intr=", (const char *const[]){"legacy", "msi", "msix", NULL}, 0, 0},
+    {"--vfio-vf-token=", (const char *const[]){NULL}, 0, 0}, /* a UUID */
 };
 
 static const char known[] = "-nN, -rN, --iova-mode, --socket-mem, --socket-limit, --vfio-intr or "
-                            "--vfio-vf-token=VALUE";
+                            "--vfio-vf-token=UUID";
+
+/* 8-4-4-4-12 hexadecimal digits. */
+static int is_uuid(const char *text) {
+    static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    size_t i = 0;
+    while (text[i] && (form[i] == 'x' ? isxdigit((unsigned char)text[i]) : text[i] == form[i])) {
+        i++;
+    }
+    return i == sizeof form - 1 && !text[i];
+}
 
 static int is_value(const struct word *word, const char *value) {
     size_t digits = strspn(value, "0123456789");
     if (!word->values) {
-        return digits > 0 && digits <= DIGITS_MAX && !value[digits];
+        return digits > 0 && digits <= DIGITS_MAX && !value[digits]
+            && atol(value) >= word->first && atol(value) <= word->last;
     }
     if (!word->values[0]) {
-        return *value && strspn(value, "0123456789abcdefABCDEF-") == strlen(value);
+        return is_uuid(value);
     }
     for (const char *const *one = word->values; *one; one++) {
         if (strcmp(*one, value) == 0) {

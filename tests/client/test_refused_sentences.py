@@ -1,5 +1,4 @@
-"""Mistakes that were raw errors of Python, numpy or torch, or were not noticed at all: each is one
-sentence now, at the first call that can know."""
+"""Each mistake of a caller is one sentence, at the first call that can know."""
 
 from __future__ import annotations
 
@@ -203,6 +202,7 @@ def test_numbers_of_other_libraries_are_numbers():
         (lambda c: c.writer("rows", autoreset="nextstep"), ConfigError, "nearest is 'next-step'$"),
         (lambda c: c.writer("rows", autoreset="CartPole-v1"), ConfigError, "itself, not its name$"),
         (lambda c: priority_from_td([10**400]), ConfigError, "td: expected numbers .*too large"),
+        (lambda c: priority_from_td([1.0], -1.0), ConfigError, "epsilon.*-1"),
         (Client, ConfigError, r"is no address: hand over its \.address$"),
         (lambda c: c.batches("rows", "a"), ConfigError, "batch is 'a'"),
         (lambda c: c.batches("rows", 4, prefetch=1.5), ConfigError, "prefetch is 1.5"),

@@ -309,6 +309,9 @@ static const struct refusal refused[] = {
     {RING ",eal=-n;4", 1, RP_BAD_ARGUMENT, "does not take -n: "},
     {RING ",eal=-n4;--log-level=help", 1, RP_BAD_ARGUMENT, "take --log-level=help: "},
     {RING ",eal=--iova-mode=va;-r0x2", 1, RP_BAD_ARGUMENT, "does not take -r0x2: "},
+    {RING ",eal=-n0", 1, RP_BAD_ARGUMENT, "does not take -n0: "},
+    {RING ",eal=-r17", 1, RP_BAD_ARGUMENT, "does not take -r17: "},
+    {RING ",eal=--vfio-vf-token=abcd-", 1, RP_BAD_ARGUMENT, "take --vfio-vf-token=abcd-: "},
     {RING ",eal=--vfio-vf-token=", 1, RP_BAD_ARGUMENT, "does not take --vfio-vf-token=: "},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,huge=yes", 1, RP_BAD_ARGUMENT, "on or off"},
     {RING ",cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
@@ -360,10 +363,10 @@ static void refusals(void) {
 }
 
 static void cannot_start(void) {
-    struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
+    struct rlimit limit = {(rlim_t)2 << 30, (rlim_t)2 << 30};
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     expect_refusal(RING ",memory=1048576", RP_SYSTEM, "memory=1048576 is more than this host");
-    expect_refusal(RING ",eal=-n0", RP_SYSTEM, "DPDK did not start (EAL: ");
+    expect_refusal(RING ",memory=2047", RP_SYSTEM, "DPDK did not start (EAL: ");
     expect_refusal(RING, RP_SYSTEM, "DPDK did not start (EAL: "); /* told again, not tried again */
     check_group("DPDK that cannot start is a sentence, and its own words are in it");
 }
