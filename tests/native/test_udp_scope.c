@@ -92,6 +92,12 @@ static int prepare_network(void) {
     int file = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     inet_pton(AF_INET6, "fe80::7", &local.address);
     int failed = file < 0 || ioctl(file, SIOCSIFFLAGS, &up) || ioctl(file, SIOCSIFADDR, &local);
+    struct sockaddr_in6 own = {.sin6_family = AF_INET6, .sin6_addr = local.address,
+                               .sin6_scope_id = (uint32_t)local.index};
+    for (int tries = 0; !failed && bind(file, (struct sockaddr *)&own, sizeof own); tries++) {
+        failed = tries == 2000; /* the kernel is still looking whether another host has it */
+        usleep(1000);
+    }
     close(file);
     return failed ? -1 : 0;
 }
