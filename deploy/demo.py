@@ -320,7 +320,9 @@ def whole_run(args: options.Demo, settings: Preset, tables: Mapping[str, Any]) -
     if aimless:
         print(f"learned for {args.minutes:g} minutes; there was no --solve-at to reach")
     else:
-        said = "solved" if summary["solved"] else f"not solved in {args.minutes:g} minutes"
+        spent = summary["env_steps"] >= settings.env_steps
+        within = f"{settings.env_steps:,} steps" if spent else f"{args.minutes:g} minutes"
+        said = "solved" if summary["solved"] else f"not solved in {within}"
         print(
             f"{said}: {_judged(summary)}, {summary['env_steps']} steps, "
             f"{summary['learner_steps']} updates"

@@ -211,7 +211,8 @@ def _require_transitions(batch: Any) -> np.ndarray:
     for name in ("observation", "action", "reward", "terminated"):
         if name not in data and name not in groups:
             raise ConfigError(
-                f"{what} no transitions: there is no column {name!r}; give the table plan=NStep(n)"
+                f"{what} no transitions: there is no column {name!r}, and each transition has one; "
+                "name the table's columns so, as spec_from(env) does"
             )
     steps = {name: part.shape[1] for name, part in data.items()}
     now = [name for name in data if _is_of("observation", name)]

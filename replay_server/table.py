@@ -298,8 +298,8 @@ class Table(Keyworded):
         object.__setattr__(self, "layout", layout)
         if layout.ahead or layout.behind:  # its items are cut out of episodes
             require_steps(where, self.step)
-            for plan in plans.values():
-                _require_facts(where, self.step, plan)
+        for plan in plans.values():
+            _require_facts(where, self.step, plan)
 
     def _resolved_window(self) -> int:
         """The window that the engine gets."""

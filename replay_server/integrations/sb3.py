@@ -77,6 +77,8 @@ class ReplayServerBuffer(ReplayBuffer):
         self.server: Server | None = None
         if address is None:
             table = Table(TABLE, spec, NStep(n_steps), buffer_size, Uniform(), streams=n_envs)
+            if seed is None:  # SB3 seeds numpy's global state: DQN(..., seed=0) repeats its draws
+                seed = int(np.random.randint(2**31))
             self.server = Server([table], seed=seed)
             address = self.server.address
         self.client = Client(address, specs={TABLE: spec})
@@ -108,6 +110,8 @@ class ReplayServerBuffer(ReplayBuffer):
             truncated=done & timeouts,
             next_observation=next_obs,
         )
+        if done.any():  # SB3's environments reset themselves, wherever that leads
+            self.writer.restart(done)
         self._next_obs, self._open = next_obs, ~done
 
     def _cut_where_reset(self, obs: Any) -> None:

@@ -5,7 +5,8 @@
     buffer = ReplayServerBuffer(env, 20_000, batch_size=128, alpha=0.6)
 
 starts a server inside the program; address="udp://127.0.0.1:7400" makes it a client of the server
-there, whose table must have the columns `columns_of(env)`. alpha=None draws uniformly.
+there, whose table must have the columns `columns_of(env)`; capacity and seed are that server's.
+alpha=None draws uniformly, or as the server there does.
 
 A collector's TensorDict is [time], or [environments, time]; its ("next", "observation") is the
 last observation of an episode where one ended, so every row says by itself what it leads to:
@@ -88,6 +89,13 @@ class ReplayServerBuffer:
             self.server = Server([table], seed=seed)
             address = self.server.address
         self.client = Client(address, specs={TABLE: spec})
+        served = self.client.table(TABLE).alpha
+        if alpha is not None and alpha != served:
+            self.close()
+            raise ValueError(
+                f"alpha={alpha}, and table {TABLE!r} of {address} draws with {served}: leave alpha "
+                "out, or give it that one"
+            )
         self.gamma = gamma_for(self.client, TABLE, n_steps, gamma)
         self.writer = self.client.writer(TABLE, self.streams, autoreset="disabled")
 
@@ -122,9 +130,11 @@ class ReplayServerBuffer:
                 raise
         self.writer.flush()
 
-    def sample(self) -> TensorDict:
-        """A TensorDict of `batch_size` transitions; see the file's first lines."""
-        batch = self.client.sample(TABLE, self.batch_size, beta=self.beta)
+    def sample(self, batch_size: int | None = None) -> TensorDict:
+        """A TensorDict of `batch_size` transitions (None: the buffer's own); see the file's first
+        lines."""
+        count = self.batch_size if batch_size is None else checked_count(batch_size)
+        batch = self.client.sample(TABLE, count, beta=self.beta)
         found = batch.transitions(self.gamma, "cpu")
         terminated = (found.discounts == 0.0)[:, None]
         sample = TensorDict(
@@ -140,7 +150,7 @@ class ReplayServerBuffer:
                 "priority_weight": found.weights,
                 "key": torch.from_numpy(batch.keys.astype(np.int64)),
             },
-            [self.batch_size],
+            [count],
         )
         n = batch["reward"].shape[1]
         if n > 1:
@@ -152,3 +162,14 @@ class ReplayServerBuffer:
         """New priorities: what the loss wrote as "td_error" (DQNLoss writes its square)."""
         priorities = sample["td_error"].reshape(-1).double().numpy() + 1e-6
         self.client.update_priorities(TABLE, sample["key"].numpy(), priorities, wait=False)
+
+    def __len__(self) -> int:
+        """Items that can be drawn now."""
+        self.writer.flush()
+        return self.client.size(TABLE)
+
+    def close(self) -> None:
+        """Ends the session, and the server where it is this program's."""
+        self.client.close()
+        if self.server is not None:
+            self.server.close()

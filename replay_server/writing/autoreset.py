@@ -178,8 +178,8 @@ class Autoreset:
     count     B, the number of environments
     finite_observations  True: NaN and infinities are refused in observations too, and not only in
               rewards and actions
-    own       True: the environment itself said its mode, so what looks wrong about it is a warning
-              and no error
+    own       True: the environment itself said its mode, so it takes more starts that look wrong
+              until one is an error
 
     Raises SpecError where mode and count do not go together.
     """

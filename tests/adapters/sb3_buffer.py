@@ -240,6 +240,48 @@ def test_numbered_observations_have_sb3s_shape():
     ours.close()
 
 
+class Lasting(gym.Env):
+    """A reset goes on from the present state: only a time limit ends an episode."""
+
+    observation_space, action_space = spaces.Box(-9, 9, (2,)), spaces.Discrete(2)
+    state, steps = np.zeros(2, np.float32), 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.state.copy(), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.state = self.state + np.float32(1 / 128)
+        return self.state.copy(), 1.0, False, self.steps >= 10, {}
+
+
+def test_an_environment_that_goes_on_behind_a_time_limit():
+    """Given resets that return the last state. Expect SB3's own transitions, none of them
+    terminated, and no word about resets that nobody made."""
+    model = model_of(DummyVecEnv([Lasting]))
+    model.learn(100)
+    found, expected = drawn(model.replay_buffer), stored(model.replay_buffer.own)
+    assert len(found) >= 99 and found == {key: expected[key] for key in found}
+    model.replay_buffer.close()
+
+
+def test_the_seed_of_the_algorithm_is_that_of_the_draws():
+    """Given DQN(seed=3) twice and another seed, without one for the buffer. Expect the draws of
+    the first two alike, and not those of the third."""
+    found = []
+    for seed in (3, 3, 4):
+        model = DQN("MlpPolicy", vector(1), seed=seed, buffer_size=4096, learning_starts=10**6,
+                    replay_buffer_class=ReplayServerBuffer, device="cpu")  # fmt: skip
+        for step in range(50):
+            obs = np.full((1, 3), step, np.float32)
+            model.replay_buffer.add(obs, obs + 1, np.zeros(1, int), np.ones(1), np.zeros(1), [{}])
+        found.append(model.replay_buffer.sample(64).observations[:, 0].tolist())
+        model.replay_buffer.close()
+    assert found[0] == found[1] != found[2]
+
+
 def test_sb3s_memory_option_is_refused():
     """Given optimize_memory_usage. Expect one sentence that says to leave it out."""
     env = ScriptedEnv()

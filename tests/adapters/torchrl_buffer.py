@@ -11,6 +11,7 @@ from replay_server import (
     LimiterBlocked,
     NStep,
     Offsets,
+    Prioritized,
     SamplesPerInsert,
     Server,
     Table,
@@ -19,6 +20,12 @@ from replay_server import (
 from replay_server.integrations.torchrl import ReplayServerBuffer, columns_of
 
 GAMMA, TRUNCATED_AT, DRAWN = 0.9, 100, 2000
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Random actions are drawn from torch's global state."""
+    torch.manual_seed(1)
 
 
 def make_env():
@@ -81,23 +88,23 @@ def test_several_steps_need_a_gamma():
 
 
 def test_steps_that_do_not_say_truncated():
-    """Given a rollout of 10, done by a time limit, with and without ("next", "truncated"). Expect
+    """Given a rollout of 8, done by a time limit, with and without ("next", "truncated"). Expect
     both stored alike: the last step bootstraps."""
     buffers = []
     for keep in (True, False):
         buffer = ReplayServerBuffer(make_env(), 1000, batch_size=256, seed=1)
         env = make_env()
         env.set_seed(1)
-        rollout = env.rollout(10)
+        torch.manual_seed(1)
+        rollout = env.rollout(8, break_when_any_done=False)
+        assert not rollout["next", "done"].any()
         rollout["next", "done"][-1] = rollout["next", "truncated"][-1] = True
         if not keep:
             del rollout["next", "truncated"]
         buffer.extend(rollout)
         buffers.append(buffer)
     counts = [buffer.server.counters()["steps_committed"] for buffer in buffers]
-    assert counts == [11, 11] and not any(
-        buffer.sample()["next", "done"].any() for buffer in buffers
-    )
+    assert counts == [9, 9] and not any(buffer.sample()["next", "done"].any() for buffer in buffers)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +115,29 @@ def test_options_that_are_none(option, value):
     options = {"batch_size": 8} | {option: value}
     with pytest.raises(ConfigError, match=option.removesuffix("_size")):
         ReplayServerBuffer(make_env(), 1000, **options)
+
+
+def test_a_server_elsewhere_has_the_alpha():
+    """Given a server of alpha 0.6. Expect its own taken, and another one refused."""
+    env = make_env()
+    table = Table("main", columns_of(env), NStep(1), 5000, Prioritized(0.6))
+    with Server([table], "udp://127.0.0.1:0") as server:
+        for alpha in (None, 0.6):
+            ReplayServerBuffer(env, 1, batch_size=8, alpha=alpha, address=server.address).close()
+        with pytest.raises(ValueError, match=r"alpha=0.7, and table 'main' .* draws with 0.6"):
+            ReplayServerBuffer(env, 1, batch_size=8, alpha=0.7, address=server.address)
+
+
+def test_how_many_there_are_and_how_many_are_drawn():
+    """Given 40 steps. Expect their number, batches of the size asked for, and an end."""
+    buffer = ReplayServerBuffer(make_env(), 1000, batch_size=8, seed=1)
+    rollout = make_env().rollout(40, break_when_any_done=False)
+    buffer.extend(rollout)
+    assert len(buffer) == 39  # the newest step's next observation was not acted on
+    assert buffer.sample().batch_size == torch.Size([8])
+    assert buffer.sample(4).batch_size == torch.Size([4])
+    buffer.close()
+    assert buffer.client.closed and buffer.server.closed
 
 
 def test_an_extend_that_is_held_back_says_how_much_it_took():

@@ -153,6 +153,14 @@ def test_a_table_that_no_step_fits_is_refused(plan, name, columns, words):
     assert Table("m", spec).layout.ahead == 0
 
 
+@pytest.mark.parametrize("plan", [NStep(3), Sequence(3)], ids=["n-step", "sequence"])
+def test_a_plan_of_transitions_without_any_of_their_names_is_refused(plan):
+    """Given cpprb's names. Expect ConfigError: NStep(3) would hold single rows."""
+    spec = Spec(tuple(Column(name, np.float32) for name in ("obs", "act", "rew", "done")))
+    with pytest.raises(ConfigError, match=r"no column 'observation', .* are obs, act"):
+        Table("m", spec, plan)
+
+
 @pytest.mark.parametrize(
     ("column", "words"),
     [

@@ -1,0 +1,136 @@
+"""How rates change as one thing grows: `make bench-scale`.
+
+    python -m benchmarks.scale.run --rounds 5 --json scale.jsonl --plot scale.png
+
+Tables from 10^4 items to what memory allows, sessions from 1 to 1,024, batches, items and server
+processes; each axis from the same base point. Servers and clients have a core each where there are
+two; every point is measured once in a round, in an order drawn from the seed. Beside each rate
+stands what the server's process spent on an item, in nanoseconds, its kernel's work included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import resource
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.scale.axes import AXES, BASE, LABELS, OPERATIONS, QUICK, SMALL, Point, fitting
+from benchmarks.scale.axes import points as points_of
+from benchmarks.scale.plot import draw
+from benchmarks.scale.serving import Serving
+
+MEMORY_SHARE = 0.4  # of what is free: for all tables together
+
+
+def free_memory() -> int:
+    """Bytes that this machine has free."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def chosen(quick: bool) -> dict[str, list[Point]]:
+    """The points of this run, without those that do not fit."""
+    found = points_of(QUICK if quick else AXES, SMALL if quick else BASE)
+    for line in fitting(found, int(MEMORY_SHARE * free_memory())):
+        say(line)
+    return found
+
+
+def open_all(points: list[Point], url: str, core: int | None) -> dict[Point, Serving]:
+    """Every point's servers, filled; ends those it began where one fails."""
+    servings: dict[Point, Serving] = {}
+    try:
+        for number, point in enumerate(points):
+            say(f"filling {number + 1} of {len(points)}: {point}")
+            servings[point] = Serving(point, url, core)
+    except BaseException:
+        for serving in servings.values():
+            serving.close()
+        raise
+    return servings
+
+
+def report(
+    found: dict[str, list[Point]], taken: harness.Taken, spent: dict[Any, list[float]], seed: int
+) -> list[dict[str, Any]]:
+    """Prints a table an axis; the rows for JSON."""
+    rows: list[dict[str, Any]] = []
+    for axis, points in found.items():
+        shown = []
+        for point in points:
+            line = [f"{getattr(point, axis):,}"]
+            for operation in OPERATIONS:
+                rate = harness.figure(taken.medians[point, operation], seed)
+                server_ns = float(np.median(spent[point, operation]))
+                line.append(f"{rate.value:,.0f}{rate.mark} ({server_ns:,.0f})")
+                rows.append(
+                    {"axis": axis, **vars(point), "operation": operation, "unit": "items/s"}
+                    | {"value": rate.value, "low": rate.low, "high": rate.high}
+                    | {"spread": rate.spread, "server_ns": server_ns}
+                )
+            shown.append(line)
+        head = [LABELS[axis], *(f"{name}, items/s (server ns)" for name in OPERATIONS)]
+        print("\n" + "\n".join(harness.grid(head, shown)))
+    return rows
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; 0 when all was measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale.run", description=__doc__)
+    parser.add_argument("--url", default="udp://127.0.0.1:0", help="what servers listen on")
+    parser.add_argument("--rounds", type=int, default=5, help="5 at least for an interval")
+    parser.add_argument("--quick", action="store_true", help="small tables, few points")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="JSON lines of all figures")
+    parser.add_argument("--plot", type=Path, help="a PNG, an SVG or a PDF")
+    args = parser.parse_args(argv)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+    cores = sorted(os.sched_getaffinity(0))
+    core = cores[-1] if len(cores) > 1 else None
+    if core is not None:
+        os.sched_setaffinity(0, {cores[0]})
+    head = harness.header(args.seed, cores[:2], url=args.url, rounds=args.rounds)
+    say(str(head))
+    found = chosen(args.quick)
+    points = list(dict.fromkeys(itertools.chain(*found.values())))
+    servings, spent = open_all(points, args.url, core), defaultdict(list)
+
+    def measure(point: Point, operation: str) -> np.ndarray:
+        rates, server_ns = servings[point].measured(operation)
+        spent[point, operation].append(server_ns)
+        return rates
+
+    try:
+        taken = harness.rounds(points, list(OPERATIONS), measure, args.rounds, args.seed, say)
+    finally:
+        for serving in servings.values():
+            serving.close()
+    rows = report(found, taken, spent, args.seed)
+    if args.json:
+        harness.write_lines(args.json, [head, *rows])
+    if args.plot:
+        draw(rows, args.plot, str(head["machine"]))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nbench-scale: stopped; nothing was written")
+        sys.exit(130)
