@@ -6,7 +6,7 @@
  *     bench_dpdk bare SECONDS URL       asks it, 128 under way: what the wire alone gives
  *     bench_dpdk cost WORKLOAD N URL URL   N requests to a server at the first URL, whose client
  *                                       has the second, one thread turning both ends; tells what
- *                                       passed, for tests/dpdk/cost.py
+ *                                       passed, for benchmarks/dpdk_cost.py
  *
  * A frame is 84 x 84 bytes and an action, a row and an item of its own, 7064 bytes.
  */
