@@ -54,8 +54,7 @@ test-dpdk-here:
 	$(Q)mkdir -p $(BUILD); if $(MAKE) -s --no-print-directory dpdk-packages > $(BUILD)/dpdk-packages.txt; then \
 	    $(MAKE) -s --no-print-directory test-dpdk; \
 	else echo "left out, dpdk://: $$(cat $(BUILD)/dpdk-packages.txt)"; test -z "$$CI"; fi
-bench-dpdk: dpdk $(BUILD)/bench_dpdk ## instructions of a datagram and an item, and the share of 40 GbE on paper; needs valgrind
-	$(Q)command -v valgrind > /dev/null || { echo "valgrind is missing here: apt-get install valgrind"; exit 1; }
+bench-dpdk: valgrind-here dpdk $(BUILD)/bench_dpdk ## instructions of a datagram and an item, and the share of 40 GbE on paper; needs valgrind
 	$(Q)$(PYTHON) benchmarks/dpdk_cost.py $(BUILD)/bench_dpdk
 bench-reference: dpdk-packages $(BUILD)/bench_reference ## rows copied or referenced: what one datagram costs
 	$(Q)$(BUILD)/bench_reference
