@@ -9,13 +9,6 @@ mutants: setup  ## bugs made by machine that no test finds: N= SEED= FILES= SINC
 	    $(if $(SINCE),--since $(SINCE)) $(if $(ONLY),--only $(ONLY)) $(if $(LISTED),--listed) $(if $(SLOW),--slow) \
 	    --build $(BUILD)/mutants
 
-# Two versions of the tree, operation by operation. Both build the programs with their own headers.
-.PHONY: bench-track
-PAIRS ?= 12
-bench-track:    ## this tree beside BASE=REV: instructions (at most +3 %) and time, in turns: ROWS= PAIRS= (0: no times)
-	$(Q)CC="$(CC)" $(PYTHON) tests/programs/bench_track.py --pairs $(PAIRS) --rows "$(ROWS)" --build $(BUILD)/track \
-	    $(if $(BASE),--base $(BASE)) $(if $(JSON),--json $(JSON))
-
 # Random programs of client calls beside a model: a few always, in `make test`; here many, by seed.
 .PHONY: model
 EXAMPLES ?= 200

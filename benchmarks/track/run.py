@@ -1,6 +1,6 @@
 """Two versions of the tree, operation by operation: instructions, and time in turns.
 
-    make bench-track [BASE=REV] [PAIRS=12|0] [ROWS="push_run draw"] [JSON=build/track/track.json]
+    make bench-track [BASE=REV] [PAIRS=12|0] [ROWS="push_run draw"] [KEEP=1]
 
 BASE (default: the last tag, else the revision before this one) is checked out below build/track and
 built there; this tree is built as it lies. Both build the programs tests/native/bench_track*.c:
@@ -9,16 +9,17 @@ is named and dropped.
 
 Instructions are counted by callgrind inside the measured work alone, so they are the same at every
 run: a row is worse above +3 %. Times are taken in turns, PAIRS of runs of both, each the lower
-quartile of its rounds, so that what another program takes stays out of it; told is the 95 %
-interval of the ratio (Student's t on the logarithms). A row is worse where all of the interval lies
-above +3 %. PAIRS=0: instructions alone, as a machine that has other work to do counts them rightly
-too. The exit code is 1 where a row is worse.
+quartile of its rounds, so that what another program takes stays out of it; shown is the ratio's
+interval (harness.py). A row is worse where all of the interval lies above +3 %. PAIRS=0:
+instructions alone, as a machine that has other work to do counts them rightly too. The exit code
+is 1 where a row is worse.
+
+KEEP=1 writes the rows to benchmarks/track/VERSION.jsonl, a file for each version in the tree.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import re
@@ -29,14 +30,14 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks import harness
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("bench_track", "bench_track_client")
 HEADERS = ("bench_track.h", "bench_requests.h")
 COUNTED_ROUNDS, TIMED_ROUNDS = 4, 16
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g"]
-# Student's t, 97.5 %, by degrees of freedom
-STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
-STUDENT_MORE = ((11, 2.23), (14, 2.20), (19, 2.14), (29, 2.09), (10**9, 2.05))
+KEPT = ROOT / "benchmarks/track"
 
 
 @dataclass
@@ -145,61 +146,52 @@ def nanoseconds(program: Path, row: str) -> float:
     return statistics.quantiles(map(float, re.findall(r"round\t(\S+)", said)))[0]
 
 
-def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The 95 % interval of a ratio, and its middle, from paired runs."""
-    logs = [math.log(ratio) for ratio in ratios]
-    middle, degrees = statistics.mean(logs), len(logs) - 1
-    student = STUDENT.get(degrees) or next(t for top, t in STUDENT_MORE if degrees <= top)
-    half = student * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(middle - half), math.exp(middle), math.exp(middle + half)
-
-
 def compare(row: str, base: Path, tree: Path, pairs: int) -> Row:
     """One row of the table: each pair runs both, in changing order."""
     counts = instructions(base, row), instructions(tree, row)
-    ratios, times = [], []
+    spent: dict[Path, list[float]] = {base: [], tree: []}
     for i in range(pairs):
-        order = (base, tree) if i % 2 else (tree, base)
-        spent = {program: nanoseconds(program, row) for program in order}
-        ratios.append(spent[tree] / spent[base])
-        times.append(spent[tree])
-    spread = interval(ratios) if ratios else (math.nan,) * 3
-    return Row(row, *counts, counts[1] / counts[0], statistics.median(times or spread), *spread)
+        for program in (base, tree) if i % 2 else (tree, base):
+            spent[program].append(nanoseconds(program, row))
+    if not pairs:
+        return Row(row, *counts, counts[1] / counts[0], *(math.nan,) * 4)
+    share = harness.lower(spent[base], spent[tree], seed=1)
+    ratios = (1 - share.high, 1 - share.value, 1 - share.low)
+    return Row(row, *counts, counts[1] / counts[0], statistics.median(spent[tree]), *ratios)
 
 
-def told(row: Row) -> dict[str, object]:
+def as_json(row: Row) -> dict[str, object]:
     """A row as JSON has it: what was not taken is null."""
     return {name: None if value != value else value for name, value in asdict(row).items()}
+
+
+def this_version() -> str:
+    """As pyproject.toml has it."""
+    return re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
 
 
 def percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def main() -> int:
-    """Builds both versions, compares, prints; the exit code is 1 where a row is worse."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--base", default="", help="revision to compare with")
-    parser.add_argument("--pairs", type=int, default=12, help="0: no times; else 2 or more")
-    parser.add_argument("--rows", default="", help="names of rows; all if none")
-    parser.add_argument("--bound", type=float, default=1.03, help="what a ratio may reach")
-    parser.add_argument("--build", type=Path, default=ROOT / "build/track")
-    parser.add_argument("--json", type=Path, help="where the rows go as JSON")
-    args = parser.parse_args()
-    if args.pairs == 1 or args.pairs < 0:
-        raise SystemExit("one pair has no interval: PAIRS=0 for none, or 2 and more")
-    if shutil.which("valgrind") is None:
-        raise SystemExit("instructions are counted by callgrind: apt-get install valgrind")
-    revision = args.base or default_base()
-    args.build.mkdir(parents=True, exist_ok=True)
-    base = check_out(revision, args.build.resolve())
-    old = build(base, args.build.resolve() / f"{base.name}.build")
-    new = build(ROOT, args.build.resolve() / "tree.build")
+def shown(row: Row, bound: float) -> list[str]:
+    """A line of the table."""
+    timed = row.ns == row.ns
+    return [
+        row.name,
+        f"{row.base:.1f} -> {row.tree:.1f}",
+        percent(row.instructions),
+        f"{row.ns:.1f}" if timed else "",
+        f"{percent(row.low)} .. {percent(row.high)}" if timed else "not taken",
+        "WORSE" if row.worse(bound) else "",
+    ]
+
+
+def compared(args: argparse.Namespace, base: Path) -> tuple[list[Row], list[str]]:
+    """Every row that both versions have, said as it comes; and what was dropped, each with why."""
+    folder = args.build.resolve()
+    old, new = build(base, folder / f"{base.name}.build"), build(args.tree, folder / "tree.build")
     rows, lost = [], []
-    print(f"base {revision} ({base.name}), {args.pairs} pairs, bound {percent(args.bound)}")
-    print(
-        f"{'operation':20} {'instructions':>22} {'ratio':>9} {'ns':>10} {'time, 95 % interval':>28}"
-    )
     for program, names in new.items():
         for name in names:
             if args.rows and name not in args.rows.split():
@@ -207,27 +199,52 @@ def main() -> int:
             if name not in old.get(program, ()):
                 lost.append(f"{name}: {base.name} has no such row")
                 continue
-            places = [
-                args.build.resolve() / at / program for at in (base.name + ".build", "tree.build")
-            ]
+            places = [folder / at / program for at in (f"{base.name}.build", "tree.build")]
             try:
-                row = compare(name, *places, args.pairs)
+                rows.append(compare(name, *places, args.pairs))
             except RuntimeError as error:
                 lost.append(f"{name}: {error}")
                 continue
-            rows.append(row)
-            span = f"{percent(row.low)} .. {percent(row.high)}" if args.pairs else "not taken"
-            mark = "  WORSE" if row.worse(args.bound) else ""
-            print(
-                f"{name:20} {row.base:10.1f} -> {row.tree:8.1f} {percent(row.instructions):>9} "
-                f"{row.ns if args.pairs else 0:10.1f} {span:>28}{mark}",
-                flush=True,
-            )
-    print("\n".join(f"dropped: {words}" for words in lost))
-    path = args.json or args.build / "track.json"
-    path.write_text(json.dumps({"base": base.name, "rows": [told(row) for row in rows]}, indent=1))
+            print("  ".join(shown(rows[-1], args.bound)), flush=True)
+    return rows, lost
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Builds both versions, compares, prints; the exit code is 1 where a row is worse."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.track.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--base", default="", help="revision to compare with")
+    parser.add_argument("--pairs", type=int, default=12, help="0: no times; else 2 or more")
+    parser.add_argument("--rows", default="", help="names of rows; all if none")
+    parser.add_argument("--bound", type=float, default=1.03, help="what a ratio may reach")
+    parser.add_argument("--build", type=Path, default=ROOT / "build/track")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="what is compared with it")
+    parser.add_argument("--json", type=Path, help="where the rows go as JSON lines")
+    parser.add_argument("--keep", action="store_true", help=f"also below {KEPT.relative_to(ROOT)}")
+    args = parser.parse_args(argv)
+    if args.pairs == 1 or args.pairs < 0:
+        raise SystemExit("one pair has no interval: PAIRS=0 for none, or 2 and more")
+    if shutil.which("valgrind") is None:
+        raise SystemExit("instructions are counted by callgrind: apt-get install valgrind")
+    args.build.mkdir(parents=True, exist_ok=True)
+    revision = args.base or default_base()
+    base = check_out(revision, args.build.resolve())
+    print(f"base {revision} ({base.name}), {args.pairs} pairs, bound {percent(args.bound)}")
+    rows, lost = compared(args, base)
+    table = [shown(row, args.bound) for row in rows]
+    head = ["operation", "instructions", "ratio", "ns", "time, 95 % interval", ""]
+    print("\n".join(["", *harness.grid(head, table), *(f"dropped: {words}" for words in lost)]))
+    kept = [args.json or args.build / "track.jsonl"]
+    kept += [KEPT / f"{this_version()}.jsonl"] if args.keep else []
+    about = harness.header(1, [], base=base.name, pairs=args.pairs, version=this_version())
+    for path in kept:
+        harness.write_lines(path, [about, *map(as_json, rows)])
     worse = [row.name for row in rows if row.worse(args.bound)]
-    print(f"{len(rows)} rows, worse: {', '.join(worse) or 'none'}; kept in {path}")
+    places = ", ".join(map(str, kept))
+    print(f"{len(rows)} rows, worse: {', '.join(worse) or 'none'}; kept in {places}")
     return 1 if worse or not rows else 0
 
 
