@@ -56,7 +56,7 @@ PAGES = {
     "../deploy/LATENCY.md": "latency.md",
 }
 OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<path>\.\./[^)#]+\.md)\)")
-ENTRY = re.compile(r"^(?P<names>[a-z]\w*(?:, [a-z]\w*)*)(?: {2,}(?P<told>\S.*))?$")
+ENTRY = re.compile(r"^(?P<names>[a-z]\w*(?:, [a-z]\w*)*)(?: {2,}(?P<said>\S.*))?$")
 
 
 def escaped(text: str) -> str:
@@ -75,13 +75,13 @@ def block_of(lines: list[str]) -> list[str]:
     if all(line.startswith("    ") for line in lines):
         return ["::", "", *lines, ""]
     first = ENTRY.match(lines[0])
-    if first is None or not first["told"]:
+    if first is None or not first["said"]:
         return [escaped("\n".join(lines)), ""]
     made: list[str] = []
     for line in lines:
         entry = None if line.startswith(" ") else ENTRY.match(line)
-        if entry is not None and (entry["told"] or not made):
-            made += ["", f"``{entry['names']}``", f"    {escaped(entry['told'])}"]
+        if entry is not None and (entry["said"] or not made):
+            made += ["", f"``{entry['names']}``", f"    {escaped(entry['said'])}"]
         elif line.startswith(" "):
             made.append(f"    {escaped(line.strip())}")
         else:

@@ -6,7 +6,7 @@
  * rp_client_take frees the ticket. Memory for steps is copied at post. Memory for answers (landing,
  * blobs, keys) belongs to the caller; turns write to it until the ticket has ended. All queues are
  * bounded: a post that finds no room returns -RP_FULL and changes nothing. One thread owns a
- * client. Nothing is allocated after open.
+ * client. The engine allocates nothing.
  *
  * Lost server: on UNKNOWN_SESSION the client opens a new session by itself. Requests that change
  * nothing of the old session's (sample, pull, table, blob, stats, publish) go on. Pushes, creates

@@ -192,14 +192,6 @@ const char *rp_server_changes(const struct rp_server *server) {
     return server->changes;
 }
 
-uint32_t rp_server_mtu(const struct rp_server *server) {
-    return server->limits.mtu;
-}
-
-uint32_t rp_server_receive_budget(const struct rp_server *server) {
-    return server->limits.receive_budget;
-}
-
 /* ---- the turn ---- */
 
 static void begin_turn(struct rp_server *server, uint64_t now_ns) {

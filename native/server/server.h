@@ -108,9 +108,6 @@ struct rp_table *rp_server_table(struct rp_server *server, uint32_t number);
 uint32_t rp_server_table_count(const struct rp_server *server);
 uint64_t rp_server_incarnation(const struct rp_server *server);
 uint64_t rp_server_weights_version(const struct rp_server *server);
-/* What its config said. */
-uint32_t rp_server_mtu(const struct rp_server *server);
-uint32_t rp_server_receive_budget(const struct rp_server *server);
 /* Every invariant of sessions, records and tables, asserted. */
 void rp_server_check(const struct rp_server *server);
 
