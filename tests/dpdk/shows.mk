@@ -44,7 +44,7 @@ dpdk-hostile: setup dpdk veth-packages $(BUILD)/test_hostile ## a hostile memif 
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(BUILD))/san/_dpdk.so $(BUILD)/san/test_hostile
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
 	$(Q)FLOOD=$(RUNS) $(SHOW) tests/dpdk/flood.py
-dpdk-hosts: setup ## what nic.sh and doctor say of made-up hosts, by name: Open vSwitch, VPN, VF, bond, VRF, hugepages, groups, users
+dpdk-hosts: setup veth-packages ## what nic.sh and doctor say of made-up hosts, by name: Open vSwitch, VPN, VF, bond, VRF, hugepages, groups, users
 	$(Q)$(SHOW) tests/host/test_nic.py tests/host/test_doctor.py -k "card_in_use or host_by_its_name or ordinary or kernels_words or virtual_function or group"
 dpdk-failover: setup dpdk appliance veth-packages ## killed servers and other MACs, flapping links, an address that another host takes, over veth: KILLS= FLAPS=
 	$(Q)KILLS=$(KILLS) FLAPS=$(FLAPS) $(SHOW) tests/dpdk/failover.py tests/dpdk/neighbours.py \
