@@ -34,10 +34,14 @@ def command(module: str, described: dict[str, Any]) -> list[str]:
 
 
 def start(commands: dict[str, Sequence[str]], folder: Path, stack: ExitStack) -> dict[str, End]:
-    """{name: its program}, started side by side; `stack` ends them. Raises what one answered."""
+    """{name: its program}, started side by side; `stack` ends them. Raises what one answered.
+
+    All are in this process's session. Linux's autogroup gives each session the same share of a busy
+    core, so a server in one of its own would be ahead of an engine in a learner by that alone.
+    """
     with ThreadPoolExecutor(len(commands)) as pool:
         begun = {
-            name: pool.submit(End, words, folder / f"{name}.log")
+            name: pool.submit(End, words, folder / f"{name}.log", own_session=False)
             for name, words in commands.items()
         }
     failed = None

@@ -3,8 +3,8 @@
     python -m benchmarks.paper.t2a --transport loopback --grid quick --json t2a.jsonl
 
 The claim is about the actor: one transition pushed, until it is acknowledged as stored, while the
-learner fetches 32 items, trains a stated step, and sends priorities back. Printed beside it: what
-the learner's fetch and step took.
+learner fetches 32 items, trains a stated step, and sends priorities back. Each actor pushes 250
+times a second, at drawn moments. Printed beside it: what the learner's fetch and step took.
 
 Equal on both sides: programs, engine, tables, transport and the actors' way there, cores, what
 actors and learner do. What differs is the process that the engine's thread is in. Cores: actors
@@ -41,14 +41,17 @@ from replay_server.bench.ladder import End, siblings_of, two_cores
 CLAIM, BASE = "T2a", "learner"
 PROGRAMS = "benchmarks.paper.t2a_programs"
 PER_PROCESS = 16  # sessions: so many share a memif device
-WINDOW_S = {1: 0.15, 10: 0.2, 100: 0.45}
+WINDOW_S = 0.35
 LEARNS_BEFORE_S = 0.03
 
 
 class Side:
-    """One placement: the engine's program, the learner's, and those of the actors."""
+    """One placement: the engine's program, the learner's, and those of the actors. cores: the
+    actors' and the learner's."""
 
-    def __init__(self, place: Place, here: bool, cells: Sequence[T2aCell], actors_core: int) -> None:
+    def __init__(
+        self, place: Place, here: bool, cells: Sequence[T2aCell], cores: tuple[int, int]
+    ) -> None:
         self.here, self.open = here, ExitStack()
         sizes = sorted({cell.size for cell in cells})
         host = LEARNER if here else SERVER
@@ -64,9 +67,10 @@ class Side:
             self.engine: End = begun["engine"]
             self.learner: End = begun.get("learner", self.engine)
             url = place.reached(host, self.engine.facts["address"])
-            self.engine.ask("go", core=actors_core)  # until all are connected
+            for program in dict.fromkeys((self.engine, self.learner)):
+                program.ask("go", core=cores[1])  # threads that are begun from now on stay there
             self.learner.ask("connect", url=url)
-            self.actors = self._actors(place, url, sizes, cells, actors_core)
+            self.actors = self._actors(place, url, sizes, cells, cores[0])
             self.actors[0].ask("fill")
             self.engine.ask("halt")
         except BaseException:
@@ -96,13 +100,12 @@ class Side:
         if self.learner is not self.engine:
             self.learner.ask("go", core=learner_core)
         self.engine.ask("go", core=engine_core)
-        window = WINDOW_S[cell.step_ms]
         try:
-            learns = window + LEARNS_BEFORE_S
+            learns = WINDOW_S + LEARNS_BEFORE_S
             self.learner.post("learn", size=cell.size, products=products, seconds=learns)
             counts = split(cell.sessions)
             for actors, count in zip(self.actors, counts, strict=False):
-                actors.post("push", size=cell.size, sessions=count, seconds=window)
+                actors.post("play", size=cell.size, sessions=count, seconds=WINDOW_S)
             pushed = [a.answer() for a, _ in zip(self.actors, counts, strict=False)]
             learned = self.learner.answer()
         finally:
@@ -145,12 +148,12 @@ def measured(
 ) -> list[dict[str, Any]]:
     """The rows of one transport. Raises ReplayError or OSError where it cannot be used."""
     with Place(TRANSPORTS[transport]) as place, ExitStack() as stack:
-        sides = {}
+        sides, learner_core = {}, cores[min(1, len(cores) - 1)]
         for here in (False, True):
-            sides[here] = Side(place, here, grid.t2a, cores[0])
+            sides[here] = Side(place, here, grid.t2a, (cores[0], learner_core))
             stack.callback(sides[here].close)
         learner = sides[True].learner
-        learner.ask("go", core=cores[min(1, len(cores) - 1)])
+        learner.ask("go", core=learner_core)
         product_s = learner.ask("calibrate")["product_s"]
         learner.ask("halt")
         sizes = sorted({cell.size for cell in grid.t2a})

@@ -6,8 +6,8 @@
     learner   fetches a batch, trains a stated step, sends priorities back. Its option `replay` is
               where replay is: a URL (in the network), or "here": then the same engine serves in
               this process, in a thread of its own, and `url` is what it listens on
-    actors    sessions that push one transition at a time until it is acknowledged, each in a thread
-              of its own; the loop is in C (rp_link_probe_latency) and holds no lock of Python's
+    actors    sessions that push one transition every PACE_S or so, each in a thread of its own. The
+              call is in C (rp_link_probe_latency): no lock of Python's is held in what is timed
 
 A stated step is a fixed number of torch matrix products, counted on an idle core. The products
 release the GIL and the lines around them hold it, as a learner in Python does; what shares its core
@@ -16,10 +16,12 @@ makes a step longer, and how long it took is part of the answer.
 
 from __future__ import annotations
 
+import itertools
+import random
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -27,16 +29,16 @@ import numpy as np
 from benchmarks import programs
 from replay_server import Client, Column, Prioritized, Server, Spec, Table, _native
 from replay_server._native import Link, ffi, lib
-from replay_server.bench.ladder import ORDER_S
 
 SESSIONS_MAX = 64  # of actors
 TABLE_BYTES, CAPACITY_MIN = 4 << 20, 16 * 2 * (SESSIONS_MAX + 1)
 FILL, FILL_NS = 256, 1_000_000_000
 BATCH, BETA = 32, 0.4
-CALLS_MAX, WARM = 1 << 16, 3
+CALLS_MAX = 1 << 12  # of one order
 MATRIX, CALIBRATIONS = 96, 400
 FLOOR_CALLS = 300
 PATIENCE_S = 20.0
+PACE_S, PACE_VARIES = 0.004, (0.5, 1.5)  # an actor's step, each drawn: none keeps time with a learner
 
 
 def table_of(size: int) -> Table:
@@ -178,12 +180,25 @@ class Session:
         made = lib.rp_link_probe_latency(raw, self.probes[size], self.raw_times, count, limit_ns)
         return self.times_ns[: _native.check(made, f"pushing {size} B")].copy()
 
+    def play(self, size: int, seconds: float, chance: random.Random) -> list[int]:
+        """Nanoseconds of each push of an actor that steps for that long; who is late does not hurry
+        after the pushes that were not made."""
+        times: list[int] = []
+        begin = time.perf_counter()
+        due, end = begin + chance.uniform(0.0, PACE_S), begin + seconds
+        while due < end:
+            time.sleep(max(0.0, due - time.perf_counter()))
+            times += self.push(size, 1, FILL_NS).tolist()
+            due = max(due + PACE_S * chance.uniform(*PACE_VARIES), time.perf_counter())
+        return times
+
 
 class ActorsProgram:
     """`sessions` actors in this process."""
 
     def __init__(self, replay: str, sizes: list[int], sessions: int, core: int) -> None:
         programs.pin(core)
+        self.random = random.Random(core)
         self.sessions = [Session(replay, sizes) for _ in range(sessions)]
 
     def facts(self) -> dict[str, Any]:
@@ -195,31 +210,19 @@ class ActorsProgram:
         for size in self.sessions[0].probes:
             self.sessions[0].push(size, FILL, FILL_NS)
 
-    def push(self, size: int, sessions: int, seconds: float) -> dict[str, Any]:
-        """The first `sessions` push at once for that long; {"push_ns": of all, warm calls left out,
-        "repeats": datagrams sent again since these sessions opened}."""
-        gate, found = threading.Barrier(sessions), [np.zeros(0, np.uint32)] * sessions
-        failed: list[Exception] = []
-
-        def one(number: int) -> None:
-            gate.wait()
-            try:
-                limit_ns = _native.nanoseconds(seconds)
-                times = self.sessions[number].push(size, CALLS_MAX, limit_ns)
-                found[number] = times[min(WARM, len(times) // 2) :]
-            except Exception as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=one, args=(i,)) for i in range(sessions)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(ORDER_S)
-        if failed:
-            raise failed[0]
-        counters = [session.link.counters() for session in self.sessions[:sessions]]
-        repeats = sum(of["retransmissions"] for of in counters)
-        return {"push_ns": np.concatenate(found).tolist(), "repeats": repeats}
+    def play(self, size: int, sessions: int, seconds: float) -> dict[str, Any]:
+        """The first `sessions` play at once for that long; {"push_ns": of all, "repeats": datagrams
+        that these sessions ever sent again}."""
+        playing = self.sessions[:sessions]
+        with ThreadPoolExecutor(sessions) as pool:
+            chances = [random.Random(self.random.random()) for _ in playing]
+            begun = [
+                pool.submit(session.play, size, seconds, chance)
+                for session, chance in zip(playing, chances, strict=True)
+            ]
+            found = [future.result() for future in begun]
+        repeats = sum(session.link.counters()["retransmissions"] for session in playing)
+        return {"push_ns": list(itertools.chain(*found)), "repeats": repeats}
 
     def close(self) -> None:
         for session in self.sessions:

@@ -94,9 +94,11 @@ def siblings_of(core: int) -> set[int]:
 
 
 class End:
-    """A process of ladder_end.py: orders go in, answers come out."""
+    """A process of ladder_end.py: orders go in, answers come out. own_session: a terminal's Ctrl-C
+    does not reach it, and Linux's autogroup shares a busy core out between it and other sessions.
+    """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, own_session: bool = True) -> None:
         self.log = log
         with log.open("w") as errors:
             self.process = subprocess.Popen(
@@ -105,7 +107,7 @@ class End:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+                start_new_session=own_session,
             )
         try:
             self.facts = self.answer(START_S)
