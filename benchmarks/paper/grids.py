@@ -31,7 +31,7 @@ class T2bCell(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """ladder_s: seconds of T1; ladder_mtus: its frame sizes; redis_calls: of each size and round."""
+    """ladder_s: seconds of T1; ladder_mtus: its frames; redis_calls: of a size, in a round."""
 
     name: str
     rounds: int
@@ -60,7 +60,7 @@ def _cross() -> tuple[list[T2aCell], list[T2bCell]]:
 
 
 def grid(name: str) -> Grid:
-    """"quick", "default" or "full"."""
+    """ "quick", "default" or "full"."""
     if name == "quick":
         t2a = (T2aCell(64, 1, 1), T2aCell(1024, 4, 10))
         t2b = (T2bCell(64, 1, 32, True), T2bCell(1024, 4, 32, False))

@@ -2,7 +2,7 @@
 
 The hosts are ACTORS, SERVER and LEARNER. Replay is served at SERVER (in the network) or at LEARNER
 (in the learner's process). Over every transport the way from ACTORS to either is the same: one
-cable, the switch, one cable; or the same kind of shared memory. So the placement is all that differs.
+cable, the switch, one cable; or the same kind of shared memory. So only the placement differs.
 
     loopback    kernel UDP on this host's loopback device: no namespaces, no root
     udp         kernel UDP between three network namespaces at one switch

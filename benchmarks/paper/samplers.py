@@ -9,7 +9,8 @@ All three have `sample(batch, beta)`, which returns the items as a `replay_serve
 importance weights, float32 [B], and `update_priorities(items, priorities)`. What differs is where
 the draw is.
 
-The table ITEMS holds the items. INDEX holds a row of 8 bytes for each, its key in ITEMS, under the
+The table ITEMS holds the items; several pairs of tables of one server have a number of their own
+behind their names, `of`. INDEX holds a row of 8 bytes for each, its key in ITEMS, under the
 item's priority: what KeySampler draws from, and where ClientSampler reads priorities of other
 actors' items. `insert` writes both. ClientSampler's tree is this package's own engine, on a
 loopback server in the client's process: the same code draws on both sides.
@@ -33,37 +34,36 @@ Drawn = tuple[Batch, np.ndarray]  # items, weights
 _names = itertools.count()
 
 
-def tables(item_bytes: int, capacity: int) -> list[Table]:
-    """What a server of these samplers serves."""
+def tables(item_bytes: int, capacity: int, writers: int = 4, of: str = "") -> list[Table]:
+    """What a server of these samplers serves; writers: clients that insert."""
     spec = Spec((Column("item", np.uint8, (item_bytes,)),))
-    sampler = Prioritized(ALPHA)
     return [
-        Table(ITEMS, step=spec, capacity=capacity, sampler=sampler),
-        Table(INDEX, step=KEYED, capacity=capacity, sampler=sampler),
+        Table(name, step=step, capacity=capacity, sampler=Prioritized(ALPHA), writers=writers)
+        for name, step in ((ITEMS + of, spec), (INDEX + of, KEYED))
     ]
 
 
-def insert(client: Client, items: np.ndarray, priorities: np.ndarray) -> None:
+def insert(client: Client, items: np.ndarray, priorities: np.ndarray, of: str = "") -> None:
     """Stores uint8 [N, item_bytes] with their priorities, float64 [N], acknowledged; one inserter
     at a time, so that a row of INDEX goes when its item does."""
-    keys = client.extend(ITEMS, {"item": items}, priorities=priorities)
-    client.extend(INDEX, {"key": np.asarray(keys)}, priorities=priorities)
+    keys = client.extend(ITEMS + of, {"item": items}, priorities=priorities)
+    client.extend(INDEX + of, {"key": np.asarray(keys)}, priorities=priorities)
 
 
 class ServerSampler:
     """The server draws, and sends what it drew: one round trip."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, of: str = "") -> None:
+        self.client, self.items = client, ITEMS + of
 
     def sample(self, batch: int, beta: float) -> Drawn:
         """`batch` items in proportion to priority^alpha."""
-        items = self.client.sample(ITEMS, batch, beta=beta)
+        items = self.client.sample(self.items, batch, beta=beta)
         return items, items.weights
 
     def update_priorities(self, items: Batch, priorities: np.ndarray) -> UpdateResult:
         """New priorities, float64 [B]; they count for the next draw."""
-        return self.client.update_priorities(ITEMS, items, priorities)
+        return self.client.update_priorities(self.items, items, priorities)
 
     def close(self) -> None:
         """Nothing is its own."""
@@ -75,19 +75,19 @@ class KeySampler:
     Weights are those of the draw. An item that was overwritten in between is not `valid`.
     """
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, of: str = "") -> None:
+        self.client, self.items, self.index = client, ITEMS + of, INDEX + of
         self.drawn: np.ndarray | None = None  # the last draw's keys in INDEX
 
     def sample(self, batch: int, beta: float) -> Drawn:
         """`batch` items in proportion to priority^alpha."""
-        drawn = self.client.sample(INDEX, batch, beta=beta)
+        drawn = self.client.sample(self.index, batch, beta=beta)
         self.drawn = np.array(drawn.keys)
-        return self.client.get(ITEMS, drawn["key"][:, 0]), drawn.weights
+        return self.client.get(self.items, drawn["key"][:, 0]), drawn.weights
 
     def update_priorities(self, items: Batch, priorities: np.ndarray) -> UpdateResult:
         """New priorities of the last batch, float64 [B]; they count for the next draw."""
-        return self.client.update_priorities(INDEX, self.drawn, priorities)
+        return self.client.update_priorities(self.index, self.drawn, priorities)
 
     def close(self) -> None:
         """Nothing is its own."""
@@ -101,9 +101,10 @@ class ClientSampler:
     them.
     """
 
-    def __init__(self, client: Client) -> None:
-        self.client, self.known, self.upkeep_rows = client, 0, 0
-        capacity = client.table(INDEX).capacity
+    def __init__(self, client: Client, of: str = "") -> None:
+        self.client, self.items, self.index = client, ITEMS + of, INDEX + of
+        self.known = self.upkeep_rows = 0
+        capacity = client.table(self.index).capacity
         spec = Spec((Column("key", np.uint64), Column("place", np.uint64)))
         tree = Table(TREE, step=spec, capacity=capacity, sampler=Prioritized(1.0))
         self.server = Server([tree], f"loopback://tree-{next(_names)}")
@@ -113,11 +114,11 @@ class ClientSampler:
 
     def refresh(self) -> int:
         """Brings the tree up to date with the table; how many rows came."""
-        table = self.client.table(INDEX)
+        table = self.client.table(self.index)
         first = max(self.known, table.head - min(table.inserted, table.capacity))
         for at in range(first, table.head, FETCH_MAX):
             places = np.arange(at, min(at + FETCH_MAX, table.head), dtype=np.uint64)
-            got = self.client.get(INDEX, places)
+            got = self.client.get(self.index, places)
             rows = {"key": got["key"][:, 0], "place": places}
             priorities = np.where(got.valid, got.masses, 0) / MASS_UNIT
             self.local.extend(TREE, rows, priorities=priorities)
@@ -129,12 +130,12 @@ class ClientSampler:
         """`batch` items in proportion to priority^alpha."""
         self.refresh()
         self.drawn = self.local.sample(TREE, batch, beta=beta)
-        return self.client.get(ITEMS, self.drawn["key"][:, 0]), self.drawn.weights
+        return self.client.get(self.items, self.drawn["key"][:, 0]), self.drawn.weights
 
     def update_priorities(self, items: Batch, priorities: np.ndarray) -> UpdateResult:
         """At the server, for other learners and its region, and in the tree here."""
         self.local.update_priorities(TREE, self.drawn, np.asarray(priorities, np.float64) ** ALPHA)
-        return self.client.update_priorities(INDEX, self.drawn["place"][:, 0], priorities)
+        return self.client.update_priorities(self.index, self.drawn["place"][:, 0], priorities)
 
     def close(self) -> None:
         """Ends the tree."""

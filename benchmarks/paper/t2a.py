@@ -20,8 +20,6 @@ have core A. Readings by where the engine's thread runs:
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -32,15 +30,14 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.paper import grids, tables
+from benchmarks.paper.cores import cores_of, split
 from benchmarks.paper.grids import T2aCell
 from benchmarks.paper.places import ACTORS, LEARNER, SERVER, TRANSPORTS, Place
 from benchmarks.programs import command, start
-from replay_server import ReplayError
-from replay_server.bench.ladder import End, siblings_of, two_cores
+from replay_server.bench.ladder import End
 
 CLAIM, BASE = "T2a", "learner"
 PROGRAMS = "benchmarks.paper.t2a_programs"
-PER_PROCESS = 16  # sessions: so many share a memif device
 WINDOW_S = 0.35
 LEARNS_BEFORE_S = 0.03
 
@@ -85,7 +82,7 @@ class Side:
     def _actors(
         self, place: Place, url: str, sizes: list[int], cells: Sequence[T2aCell], core: int
     ) -> list[End]:
-        """Programs of up to PER_PROCESS sessions, as many as the largest cell takes."""
+        """Programs with the sessions that the largest cell takes."""
         counts = split(max(cell.sessions for cell in cells))
         asked = {"role": "actors", "replay": url, "sizes": sizes, "core": core}
         commands = {
@@ -121,19 +118,6 @@ class Side:
     def close(self) -> None:
         """Ends its programs."""
         self.open.close()
-
-
-def split(sessions: int) -> list[int]:
-    """Sessions of each process: 40 as 16, 16 and 8."""
-    whole, rest = divmod(sessions, PER_PROCESS)
-    return [PER_PROCESS] * whole + ([rest] if rest else [])
-
-
-def cores_of() -> tuple[int, ...]:
-    """Cores A, B, and a third one where there is one; one or two where there are no more."""
-    there = sorted(os.sched_getaffinity(0))
-    first = tuple(reversed(two_cores(there, siblings_of)))
-    return first + tuple(core for core in there if core not in first)[:1]
 
 
 def readings(cores: tuple[int, ...]) -> dict[str, tuple[int, int]]:

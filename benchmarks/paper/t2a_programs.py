@@ -38,7 +38,10 @@ CALLS_MAX = 1 << 12  # of one order
 MATRIX, CALIBRATIONS = 96, 400
 FLOOR_CALLS = 300
 PATIENCE_S = 20.0
-PACE_S, PACE_VARIES = 0.004, (0.5, 1.5)  # an actor's step, each drawn: none keeps time with a learner
+PACE_S, PACE_VARIES = (
+    0.004,
+    (0.5, 1.5),
+)  # an actor's step, each drawn: none keeps time with a learner
 
 
 def table_of(size: int) -> Table:
@@ -118,7 +121,7 @@ class LearnerProgram:
         return {"product_s": float(np.median(times))}
 
     def learn(self, size: int, products: int, seconds: float) -> dict[str, Any]:
-        """Learns for that long, and to the end of the step; {"fetch_s", "step_s"}: a number each."""
+        """Learns for that long, to the end of a step; {"fetch_s", "step_s"}: seconds of each."""
         table, fetches, steps = f"s{size}", [], []
         landing, priorities = self.client.landing(table, BATCH), np.ones(BATCH)
         end = time.perf_counter() + seconds

@@ -105,7 +105,8 @@ def push_table(rows: Sequence[Row]) -> Iterator[str]:
 def fetch_table(rows: Sequence[Row]) -> Iterator[str]:
     """T2a: the learner's fetch and step, where replay in the network loses most first."""
     rows = sorted(
-        of_claim(rows, "T2a"), key=lambda row: row["learner"]["fetch_us"] / row["network"]["fetch_us"]
+        of_claim(rows, "T2a"),
+        key=lambda row: row["learner"]["fetch_us"] / row["network"]["fetch_us"],
     )
     names = list(dict.fromkeys(name for row in rows for name in variants_of(row)))
     head = ["transport", "transition", "sessions", "step ms", "nothing between, µs"]
