@@ -39,20 +39,14 @@ def start(commands: dict[str, Sequence[str]], folder: Path, stack: ExitStack) ->
     All are in this process's session. Linux's autogroup gives each session the same share of a busy
     core, so a server in one of its own would be ahead of an engine in a learner by that alone.
     """
+
+    def begin(name: str) -> End:
+        end = End(commands[name], folder / f"{name}.log", own_session=False)
+        stack.callback(end.close)  # here, so that it is ended whatever becomes of the others
+        return end
+
     with ThreadPoolExecutor(len(commands)) as pool:
-        begun = {
-            name: pool.submit(End, words, folder / f"{name}.log", own_session=False)
-            for name, words in commands.items()
-        }
-    failed = None
-    for future in begun.values():
-        if (error := future.exception()) is None:
-            stack.callback(future.result().close)
-        else:
-            failed = failed or error
-    if failed is not None:
-        raise failed
-    return {name: future.result() for name, future in begun.items()}
+        return dict(zip(commands, pool.map(begin, commands), strict=True))
 
 
 class Engine:

@@ -11,6 +11,8 @@ import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from replay_server.bench import ladder
+
 
 class T2aCell(NamedTuple):
     """bytes of a transition; sessions of actors; the learner's step in milliseconds."""
@@ -31,7 +33,8 @@ class T2bCell(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """ladder_s: seconds of T1; ladder_mtus: its frames; redis_calls: of a size, in a round."""
+    """ladder_s: seconds of T1; _mtus: its frames; _cases: "" for all; redis_calls: of a size, in a
+    round."""
 
     name: str
     rounds: int
@@ -39,11 +42,14 @@ class Grid:
     t2b: tuple[T2bCell, ...]
     ladder_s: float
     ladder_mtus: tuple[int, ...]
+    ladder_sizes: tuple[int, ...]
+    ladder_cases: str
     redis_calls: int
 
 
 CENTRE_SIZE, CENTRE_SESSIONS, CENTRE_STEP = 1024, 4, 10
 SIZES, SESSIONS, STEPS = (64, 1024, 8192, 65536), (1, 4, 16, 64), (1, 10, 100)
+QUICK_CASES = "udp,udp-sleep,memif"
 ALL_SIZES, ALL_SESSIONS = tuple(64 << i for i in range(0, 11, 2)), (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -64,10 +70,10 @@ def grid(name: str) -> Grid:
     if name == "quick":
         t2a = (T2aCell(64, 1, 1), T2aCell(1024, 4, 10))
         t2b = (T2bCell(64, 1, 32, True), T2bCell(1024, 4, 32, False))
-        return Grid(name, 2, t2a, t2b, 8.0, (1400,), 50)
+        return Grid(name, 2, t2a, t2b, 4.0, (1400,), SIZES[:3], QUICK_CASES, 50)
     if name == "default":
         cross_a, cross_b = _cross()
-        return Grid(name, 6, tuple(cross_a), tuple(cross_b), 90.0, (1400,), 200)
+        return Grid(name, 6, tuple(cross_a), tuple(cross_b), 90.0, (1400,), ladder.SIZES, "", 200)
     points = list(itertools.product(ALL_SIZES, ALL_SESSIONS))
     full_a = tuple(T2aCell(*point, step) for point in points for step in STEPS)
     full_b = tuple(
@@ -76,4 +82,4 @@ def grid(name: str) -> Grid:
         for batch in (32, 512)
         for update in (False, True)
     )
-    return Grid(name, 10, full_a, full_b, 360.0, (1400, 8960), 400)
+    return Grid(name, 10, full_a, full_b, 360.0, ladder.MTUS, ladder.SIZES, "", 400)

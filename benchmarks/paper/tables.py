@@ -70,9 +70,10 @@ def micro(value: float, spread: float = 1.0) -> str:
 
 
 def share(low_value_high: Sequence[float]) -> str:
-    """12.3 % (10.1 to 14.0): lower; a minus is higher."""
-    low, value, high = (100 * part for part in low_value_high)
-    return f"{value:.1f} % ({low:.1f} to {high:.1f})"
+    """12.3 % (10.1 to 14.0): lower; a minus is higher, "3.1 × as long" much higher."""
+    low, value, high = low_value_high
+    interval = "" if value < -1 else f" ({100 * low:.1f} to {100 * high:.1f})"
+    return percent(value) + interval
 
 
 def of_claim(rows: Sequence[Row], claim: str, best: bool = False) -> list[Row]:
@@ -91,14 +92,16 @@ def push_table(rows: Sequence[Row]) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in variants_of(row)))
     head = ["transport", "transition", "sessions", "step ms"]
     head += [f"{name}, p50 / p99 µs" for name in names]
-    head += [f"{name}: lower by" for name in names[1:]]
+    head += [f"{name}: {which} lower by" for name in names[1:] for which in ("p50", "p99")]
     shown = []
     for row in rows:
         line = [row["transport"], size_text(row["size"]), str(row["sessions"]), str(row["step_ms"])]
         for name in names:
             of = row[name]
             line.append(f"{micro(of['push_us'], of['push_spread'])} / {micro(of['push_p99_us'])}")
-        shown.append([*line, *(share(row[name]["push_lower"]) for name in names[1:])])
+        for name in names[1:]:
+            line += [share(row[name][f"push_{which}lower"]) for which in ("", "p99_")]
+        shown.append(line)
     yield from harness.grid(head, shown)
 
 
@@ -145,18 +148,43 @@ def sample_table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def access_table(rows: Sequence[Row]) -> Iterator[str]:
-    """T1: puts and gets over each transport, and Redis."""
-    head = ["transport", "work", "size", "frames", "p50 / p99 µs", "compared with", "lower by"]
-    head.append("lower than Redis by")
-    shown = []
-    for row in of_claim(rows, "T1"):
-        late = micro(row["access_p99_us"])
-        line = [row["transport"], row["work"], size_text(row["size"]), str(row["mtu"] or "TCP")]
-        line += [f"{micro(row['access_us'], row['access_spread'])} / {late}", row["against"]]
-        line.append(share(row["lower"]) if "lower" in row else "-")
-        line.append(f"{100 * row['lower_than_redis']:.1f} %" if "lower_than_redis" in row else "-")
-        shown.append(line)
-    yield from harness.grid(head, shown)
+    """T1: puts and gets over each transport, and Redis: latencies, then reductions."""
+    rows = of_claim(rows, "T1")
+    for work, mtu in sorted({(row["work"], row["mtu"]) for row in rows if row["mtu"]}):
+        these = [row for row in rows if row["work"] == work and row["mtu"] in (0, mtu)]
+        sizes = sorted({row["size"] for row in these})
+        keys = list(dict.fromkeys(row["transport"] for row in these))
+        of = {(row["transport"], row["size"]): row for row in these}
+        head = [f"{work}, frames of {mtu} B, p50 / p99 µs", *map(size_text, sizes)]
+        yield from harness.grid(
+            head, [[k, *(_access(of.get((k, s))) for s in sizes)] for k in keys]
+        )
+        yield ""
+        head = [f"{work}: lower by", *map(size_text, sizes)]
+        shown = []
+        for key in keys:
+            base = next((row["against"] for row in these if row["transport"] == key), "")
+            cells = [of.get((key, size), {}) for size in sizes]
+            if any("lower" in cell for cell in cells):
+                lowers = [share(cell["lower"]) if "lower" in cell else "-" for cell in cells]
+                shown.append([f"{key} than {base}", *lowers])
+            if any("lower_than_redis" in cell for cell in cells):
+                found = [cell.get("lower_than_redis") for cell in cells]
+                shown.append(
+                    [f"{key} than redis", *("-" if f is None else percent(f) for f in found)]
+                )
+        yield from (*harness.grid(head, shown), "")
+
+
+def _access(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    return f"{micro(row['access_us'], row['access_spread'])} / {micro(row['access_p99_us'])}"
+
+
+def percent(value: float) -> str:
+    """12.3 %; "3.1 × as long" for much higher."""
+    return f"{1 - value:.1f} × as long" if value < -1 else f"{100 * value:.1f} %"
 
 
 def best_table(rows: Sequence[Row], claim: str) -> Iterator[str]:
