@@ -84,7 +84,7 @@ def where(head: dict[str, Any]) -> str:
 def measure(args: argparse.Namespace, cores: tuple[int, ...]) -> list[dict[str, Any]]:
     """The rows of the claims that are wanted."""
     grid = grids.grid(args.grid)
-    wanted = args.transports.split(",") if args.transports else transports()
+    wanted = args.transports.split(",") if args.transports else transports(args.grid)
     rows: list[dict[str, Any]] = []
     if "T1" in args.claims:
         rows += t1.measured(grid, args.seed, lambda line: say(f"T1: {line}"), args.cases)
@@ -98,9 +98,10 @@ def measure(args: argparse.Namespace, cores: tuple[int, ...]) -> list[dict[str, 
     return rows
 
 
-def transports() -> list[str]:
-    """Three hosts where there can be, loopback in place of them where not."""
-    return list(OVER) if TRANSPORTS["udp"].missing() is None else ["loopback", *OVER]
+def transports(grid: str) -> list[str]:
+    """Three hosts where there can be, loopback beside them where not; quick: kernel UDP, memif."""
+    over = ("udp", "memif") if grid == "quick" else OVER
+    return list(over) if TRANSPORTS["udp"].missing() is None else ["loopback", *over]
 
 
 def write(rows: list[dict[str, Any]], head: dict[str, Any], out: Path) -> None:

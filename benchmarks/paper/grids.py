@@ -8,8 +8,9 @@ two, and proves nothing.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from replay_server.bench import ladder
 
@@ -51,6 +52,12 @@ CENTRE_SIZE, CENTRE_SESSIONS, CENTRE_STEP = 1024, 4, 10
 SIZES, SESSIONS, STEPS = (64, 1024, 8192, 65536), (1, 4, 16, 64), (1, 10, 100)
 QUICK_CASES = "udp,udp-sleep,memif"
 ALL_SIZES, ALL_SESSIONS = tuple(64 << i for i in range(0, 11, 2)), (1, 2, 4, 8, 16, 32, 64)
+
+
+def within(cells: Sequence[Any], sessions_max: int) -> tuple[Any, ...]:
+    """The cells, with at most so many sessions; what becomes equal is there once."""
+    fitting = (cell._replace(sessions=min(cell.sessions, sessions_max)) for cell in cells)
+    return tuple(dict.fromkeys(fitting))
 
 
 def _cross() -> tuple[list[T2aCell], list[T2bCell]]:

@@ -27,18 +27,20 @@ ACTORS, SERVER, LEARNER = "a", "s", "l"
 MTU = 1400
 DEVICES = {SERVER: "198.18.0.11", LEARNER: "198.18.0.12"}  # past the kernel: on no interface of its
 MEMIF = "dpdk://198.18.0.{}:7400?vdev=net_memif,role={},socket={}{}&mtu={}"
-LINKS = 8
+LINKS = 16
 
 
 @dataclass(frozen=True)
 class Transport:
     """device: the part of a URL that names a DPDK device on an interface; "" where there is none.
-    switch: whether the hosts are namespaces."""
+    switch: whether the hosts are namespaces. sessions_max: of actors; memif has a link for each
+    session, and one of the server's is the learner's."""
 
     key: str
     title: str
     switch: bool = False
     device: str = ""
+    sessions_max: int = 64
 
     def missing(self) -> str | None:
         """Why it cannot be used here, in a sentence; None where it can, as far as is known."""
@@ -55,7 +57,7 @@ TRANSPORTS = {
         Transport("udp", "kernel UDP, three hosts", True),
         Transport("af_packet", "DPDK af_packet server", True, "net_af_packet,iface={}"),
         Transport("af_xdp", "DPDK af_xdp server", True, "net_af_xdp,iface={},take=on"),
-        Transport("memif", "memif: kernel bypass without a NIC"),
+        Transport("memif", "memif: kernel bypass without a NIC", sessions_max=LINKS - 1),
     )
 }
 

@@ -21,6 +21,7 @@ from replay_server.bench.ladder_figures import size_text
 
 MISSING = "no plots: matplotlib is not installed: pip install 'replay-server[plot]'"
 FLOOR = -100.0  # per cent; what is lower stands at the edge
+DODGE = 1.05  # lines stand beside each other
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = "osD^vPX*"
 BATCH = 32
@@ -35,7 +36,8 @@ CAPTIONS = {
     "without a NIC.",
     "T2a": "Shown: how much sooner an actor's push is acknowledged when the engine that stores it "
     "is not in the learner's process, with equal engine, transport and cores. Not shown: what "
-    "hosts of their own and a network between them add; all programs share one machine's cores.",
+    "hosts of their own and a network between them add: all programs share one machine's cores. "
+    "Points below -100 % stand at the edge.",
     "T2b": "Shown: how much sooner a learner has a prioritized batch when the server draws it, "
     "beside two samplers at the client, with equal engine, transport and cores. Not shown: the "
     "distance of a real network, which makes each further round trip longer.",
@@ -59,8 +61,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One thing varied. sizes: whether x is in bytes."""
+    """One thing varied. what: of the latency; sizes: whether x is in bytes."""
 
+    what: str
     title: str
     x: str
     sizes: bool
@@ -85,6 +88,12 @@ def _fixed(rows: Sequence[Row], **fixed: Any) -> list[Row]:
 SIZE_AXIS = "bytes of one transition or item (log axis)"
 SESSIONS_AXIS = "actor sessions (log axis)"
 STEP_AXIS = "learner's step, ms (log axis)"
+UNITS = {"size": "B", "sessions": "sessions", "step_ms": "ms a step"}
+READINGS = {
+    "network": "server on the learner's core (equal)",
+    "beside actors": "server on the actors' core",
+    "own core": "server on a core of its own (one more)",
+}
 
 
 def _t1(rows: Sequence[Row]) -> Iterator[Panel]:
@@ -97,7 +106,7 @@ def _t1(rows: Sequence[Row]) -> Iterator[Panel]:
             against = next((row["against"] for row in these), "")
             points = _points(these, "size", lambda row: row.get("lower"))
             lines.append(Line(f"{key} below {against}", look, False, points))
-        yield Panel(f"{work}, one outstanding, frames of 1400 B", SIZE_AXIS, True, lines)
+        yield Panel("median", f"{work}, one outstanding, frames of 1400 B", SIZE_AXIS, True, lines)
 
 
 def _varied(rows: Sequence[Row], claim: str) -> Iterator[Panel]:
@@ -112,26 +121,26 @@ def _varied(rows: Sequence[Row], claim: str) -> Iterator[Panel]:
         extra = {"batch": BATCH, "update": False}
         axes = {"size": SIZE_AXIS, "sessions": SESSIONS_AXIS}
         names = ["keys", "client"]
-    units = {"size": "B", "sessions": "sessions", "step_ms": "ms a step"}
-    for x, axis in axes.items():
-        fixed = {name: value for name, value in held.items() if name != x}
-        lines = []
-        for look, key in enumerate(dict.fromkeys(row["transport"] for row in rows)):
-            for name in names:
+    for what in ("median", "p99") if claim == "T2a" else ("median",):
+        for x, axis in axes.items():
+            fixed = {name: value for name, value in held.items() if name != x}
+            lines = []
+            for look, key in enumerate(dict.fromkeys(row["transport"] for row in rows)):
                 these = _fixed(rows, transport=key, **fixed, **extra)
-                points = _points(these, x, lambda row, of=name: lowered(row, claim, of))
-                label = f"{key}: {name}" if claim == "T2a" else f"{key}: server below {name}"
-                lines.append(Line(label, look, name != names[0], points))
-        title = ", ".join(f"{value} {units[name]}" for name, value in fixed.items())
-        title += f", batch of {BATCH}" if claim == "T2b" else ""
-        yield Panel(title, axis, x == "size", lines)
+                for name in names:
+                    points = _points(these, x, lambda row, of=name: lowered(row, what, of))
+                    label = f"{key}: {READINGS.get(name, f'server below {name}')}"
+                    lines.append(Line(label, look, name != names[0], points))
+            title = ", ".join(f"{value} {UNITS[name]}" for name, value in fixed.items())
+            title += f", batch of {BATCH}" if claim == "T2b" else ""
+            yield Panel(what, title, axis, x == "size", lines)
 
 
-def lowered(row: Row, claim: str, name: str) -> Sequence[float] | None:
+def lowered(row: Row, what: str, name: str) -> Sequence[float] | None:
     """The reduction that a row of T2a or T2b holds under this name."""
-    if claim == "T2a":
-        return row.get(name, {}).get("push_lower")
-    return row["server"].get(f"lower_than_{name}")
+    if "server" in row:
+        return row["server"].get(f"lower_than_{name}")
+    return row.get(name, {}).get("push_lower" if what == "median" else "push_p99_lower")
 
 
 def draw(rows: Sequence[Row], claim: str, path: Path, where: str) -> bool:
@@ -144,15 +153,18 @@ def draw(rows: Sequence[Row], claim: str, path: Path, where: str) -> bool:
     panels = [panel for panel in panels if any(line.points for line in panel.lines)]
     if not panels:
         return False
-    figure = Figure(figsize=(6 * len(panels), 7.5), layout="constrained")
+    kinds = list(dict.fromkeys(panel.what for panel in panels))
+    wide = len(panels) // len(kinds)
+    figure = Figure(figsize=(6 * wide, 3 + 4.5 * len(kinds)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, panel in zip(axes, panels, strict=True):
+    axes = figure.subplots(len(kinds), wide, sharey=True, squeeze=False)
+    for axis, panel in zip(axes.flat, panels, strict=True):
         _panel(axis, panel, PAPER[claim])
-    axes[0].set_ylabel("median latency lower by, % (bars: 95 % interval; below 0: higher)")
-    handles, labels = axes[0].get_legend_handles_labels()
+    for axis, what in zip(axes[:, 0], kinds, strict=True):
+        axis.set_ylabel(f"{what} lower by, %\n(bars: 95 % interval; below 0: higher)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    caption = textwrap.fill(CAPTIONS[claim], 62 * len(panels))
+    caption = textwrap.fill(CAPTIONS[claim], 62 * wide)
     figure.suptitle(f"{TITLES[claim]}\n{where}\n{caption}", fontsize=10)
     figure.savefig(path, dpi=100)
     return True
@@ -165,7 +177,8 @@ def _panel(axis: Any, panel: Panel, paper: tuple[float, float]) -> None:
     ticks = sorted({x for line in panel.lines for x, _ in line.points})
     for line in panel.lines:
         if line.points:
-            xs = [x for x, _ in line.points]
+            apart = DODGE ** (line.look + 0.5 * line.dashed)
+            xs = [x * apart for x, _ in line.points]
             values = [max(FLOOR, value) for _, (_, value, _) in line.points]
             below = [max(0.0, value - max(FLOOR, low)) for _, (low, value, _) in line.points]
             above = [max(0.0, high - value) for _, (_, value, high) in line.points]

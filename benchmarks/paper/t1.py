@@ -45,6 +45,7 @@ def measured(
     course = ladder.Course(
         ladder_cases.chosen(names or grid.ladder_cases),
         sizes=grid.ladder_sizes,
+        rate_sizes=tuple(size for size in ladder.RATE_SIZES if size in grid.ladder_sizes),
         mtus=grid.ladder_mtus,
         seconds=grid.ladder_s,
         seed=seed,

@@ -131,16 +131,18 @@ def measured(
     transport: str, grid: grids.Grid, cores: tuple[int, ...], seed: int, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """The rows of one transport. Raises ReplayError or OSError where it cannot be used."""
+    cells = grids.within(grid.t2a, TRANSPORTS[transport].sessions_max)
     with Place(TRANSPORTS[transport]) as place, ExitStack() as stack:
         sides, learner_core = {}, cores[min(1, len(cores) - 1)]
         for here in (False, True):
-            sides[here] = Side(place, here, grid.t2a, (cores[0], learner_core))
+            sides[here] = Side(place, here, cells, (cores[0], learner_core))
             stack.callback(sides[here].close)
+            say(f"replay {'in the learner' if here else 'in the network'} stands")
         learner = sides[True].learner
         learner.ask("go", core=learner_core)
         product_s = learner.ask("calibrate")["product_s"]
         learner.ask("halt")
-        sizes = sorted({cell.size for cell in grid.t2a})
+        sizes = sorted({cell.size for cell in cells})
         floor_s = {size: np.median(learner.ask("floor", size=size)["fetch_s"]) for size in sizes}
         variants = readings(cores)
 
@@ -148,8 +150,8 @@ def measured(
             products = max(1, round(cell.step_ms / 1e3 / product_s))
             return sides[variant == BASE].measure(cell, variants[variant], products)
 
-        taken = harness.rounds(grid.t2a, list(variants), measure, grid.rounds, seed, say)
-    return rows_of(taken, grid.t2a, list(variants), transport, floor_s, seed)
+        taken = harness.rounds(cells, list(variants), measure, grid.rounds, seed, say)
+    return rows_of(taken, cells, list(variants), transport, floor_s, seed)
 
 
 def rows_of(
