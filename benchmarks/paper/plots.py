@@ -12,6 +12,7 @@ import importlib.util
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def _varied(rows: Sequence[Row], claim: str) -> Iterator[Panel]:
             for look, key in enumerate(dict.fromkeys(row["transport"] for row in rows)):
                 these = _fixed(rows, transport=key, **fixed, **extra)
                 for name in names:
-                    points = _points(these, x, lambda row, of=name: lowered(row, what, of))
+                    points = _points(these, x, partial(lowered, what, name))
                     label = f"{key}: {READINGS.get(name, f'server below {name}')}"
                     lines.append(Line(label, look, name != names[0], points))
             title = ", ".join(f"{value} {UNITS[name]}" for name, value in fixed.items())
@@ -136,7 +137,7 @@ def _varied(rows: Sequence[Row], claim: str) -> Iterator[Panel]:
             yield Panel(what, title, axis, x == "size", lines)
 
 
-def lowered(row: Row, what: str, name: str) -> Sequence[float] | None:
+def lowered(what: str, name: str, row: Row) -> Sequence[float] | None:
     """The reduction that a row of T2a or T2b holds under this name."""
     if "server" in row:
         return row["server"].get(f"lower_than_{name}")
