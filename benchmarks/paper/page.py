@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 from benchmarks import harness
@@ -18,6 +19,7 @@ from benchmarks.paper.__main__ import CLAIMS, JSON, where
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks-paper.md"
 IMAGES = ROOT / "docs" / "images"
+COLUMNS = 100
 MARKS = "<!-- {} -->", "<!-- end of {} -->"
 
 
@@ -40,7 +42,8 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{claim}: not in {folder / JSON}; the page keeps what it has")
             continue
         text = "\n".join(tables.markdown(rows, claim))
-        page = replaced(page, claim, f"Measured on: {where(head)}.\n\n{text}")
+        measured = textwrap.fill(f"Measured on: {where(head)}.", COLUMNS)
+        page = replaced(page, claim, f"{measured}\n\n{text}")
         if without := plots.missing():
             print(without)
         else:
