@@ -3,7 +3,7 @@
     ServerSampler   the server draws and sends the items: one round trip
     KeySampler      the server draws keys, the client fetches the items at them: two round trips
     ClientSampler   the client draws from a tree of its own, and fetches the items: one round trip
-                    a batch, and what it takes to keep the tree fresh
+                    a batch, and one before it to keep the tree fresh
 
 All three have `sample(batch, beta)`, which returns the items as a `replay_server.Batch` and their
 importance weights, float32 [B], and `update_priorities(items, priorities)`. What differs is where
@@ -27,7 +27,7 @@ from replay_server import Batch, Client, Column, Prioritized, Server, Spec, Tabl
 
 ITEMS, INDEX, TREE = "items", "index", "tree"
 ALPHA = 0.6
-FETCH_MAX = 2048  # keys of one request
+FETCH_MAX, AHEAD_MIN = 2048, 32  # keys of one request
 MASS_UNIT = 2.0**26  # the mass of an item of priority 1
 KEYED = Spec((Column("key", np.uint64),))
 Drawn = tuple[Batch, np.ndarray]  # items, weights
@@ -96,35 +96,53 @@ class KeySampler:
 class ClientSampler:
     """The client draws from a tree of its own and fetches the items at the keys it drew.
 
-    Before each draw it asks how far the table has come, and fetches the rows and masses of INDEX
-    that came since: another actor's priorities are known to the server alone. `upkeep_rows` counts
-    them.
+    Before each draw it fetches the rows and masses of INDEX that came since: another actor's
+    priorities are known to the server alone. It asks for somewhat more rows than came last time, so
+    one round trip brings them, and the first row that is not there yet says that these were all.
+    `upkeep_rows` counts them.
     """
 
     def __init__(self, client: Client, of: str = "") -> None:
         self.client, self.items, self.index = client, ITEMS + of, INDEX + of
-        self.known = self.upkeep_rows = 0
-        capacity = client.table(self.index).capacity
+        self.upkeep_rows, self.ahead = 0, FETCH_MAX
+        self.capacity = client.table(self.index).capacity
         spec = Spec((Column("key", np.uint64), Column("place", np.uint64)))
-        tree = Table(TREE, step=spec, capacity=capacity, sampler=Prioritized(1.0))
+        tree = Table(TREE, step=spec, capacity=self.capacity, sampler=Prioritized(1.0))
         self.server = Server([tree], f"loopback://tree-{next(_names)}")
         self.local = Client(self.server.address)
         self.drawn: Batch | None = None
+        self.known = self._oldest()
         self.refresh()
+
+    def _oldest(self) -> int:
+        """The key of the oldest row that is there, or of the next one where there is none."""
+        table = self.client.table(self.index)
+        return table.head - min(table.inserted, table.capacity)
 
     def refresh(self) -> int:
         """Brings the tree up to date with the table; how many rows came."""
-        table = self.client.table(self.index)
-        first = max(self.known, table.head - min(table.inserted, table.capacity))
-        for at in range(first, table.head, FETCH_MAX):
-            places = np.arange(at, min(at + FETCH_MAX, table.head), dtype=np.uint64)
+        first, asked, came = self.known, 0, 0
+        while came == asked:  # at first, and whenever there may be more
+            asked = self.ahead
+            places = np.arange(self.known, self.known + asked, dtype=np.uint64)
             got = self.client.get(self.index, places)
-            rows = {"key": got["key"][:, 0], "place": places}
-            priorities = np.where(got.valid, got.masses, 0) / MASS_UNIT
-            self.local.extend(TREE, rows, priorities=priorities)
-        self.known, came = table.head, table.head - first
-        self.upkeep_rows += came
-        return came
+            came = asked if got.valid.all() else int(np.argmin(got.valid))
+            if came:
+                self._take(got["key"][:came, 0], places[:came], got.masses[:came] / MASS_UNIT)
+            elif (oldest := self._oldest()) > self.known:  # the table went round meanwhile
+                gone = np.arange(max(self.known, oldest - self.capacity), oldest, dtype=np.uint64)
+                for at in range(0, len(gone), FETCH_MAX):
+                    part = gone[at : at + FETCH_MAX]
+                    self._take(part, part, np.zeros(len(part)))
+                self.known, asked = oldest, 0
+        self.ahead = min(FETCH_MAX, max(AHEAD_MIN, 2 * (self.known - first)))
+        self.upkeep_rows += self.known - first
+        return self.known - first
+
+    def _take(self, keys: np.ndarray, places: np.ndarray, masses: np.ndarray) -> None:
+        """Rows into the tree, which holds as many as the table: the oldest go."""
+        self.local.extend(TREE, {"key": keys, "place": places}, priorities=masses)
+        self.known += len(places)
 
     def sample(self, batch: int, beta: float) -> Drawn:
         """`batch` items in proportion to priority^alpha."""
