@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,7 +33,7 @@ def command(module: str, described: dict[str, Any]) -> list[str]:
     return [sys.executable, "-m", module, json.dumps(described)]
 
 
-def start(commands: dict[str, Sequence[str]], folder: Path, stack: ExitStack) -> dict[str, End]:
+def start(commands: Mapping[str, Sequence[str]], folder: Path, stack: ExitStack) -> dict[str, End]:
     """{name: its program}, started side by side; `stack` ends them. Raises what one answered.
 
     All are in this process's session. Linux's autogroup gives each session the same share of a busy

@@ -90,7 +90,7 @@ SIZE_AXIS = "bytes of one transition or item (log axis)"
 SESSIONS_AXIS = "actor sessions (log axis)"
 STEP_AXIS = "learner's step, ms (log axis)"
 UNITS = {"size": "B", "sessions": "sessions", "step_ms": "ms a step"}
-READINGS = {
+READINGS: dict[str, str] = {
     "network": "server on the learner's core (equal)",
     "beside actors": "server on the actors' core",
     "own core": "server on a core of its own (one more)",
@@ -116,7 +116,7 @@ def _varied(rows: Sequence[Row], claim: str) -> Iterator[Panel]:
         held = {"size": CENTRE_SIZE, "sessions": CENTRE_SESSIONS, "step_ms": CENTRE_STEP}
         extra: dict[str, Any] = {}
         axes = {"size": SIZE_AXIS, "sessions": SESSIONS_AXIS, "step_ms": STEP_AXIS}
-        names = [name for name in ("network", "beside actors", "own core") if name in rows[0]]
+        names = [name for name in READINGS if name in rows[0]]
     else:
         held = {"size": CENTRE_SIZE, "sessions": CENTRE_SESSIONS}
         extra = {"batch": BATCH, "update": False}

@@ -163,7 +163,9 @@ def rows_of(
     seed: int,
 ) -> list[dict[str, Any]]:
     """A row each cell, and one of the best cell for each reading."""
-    rows, shares = [], {variant: {} for variant in variants if variant != BASE}
+    rows: list[dict[str, Any]] = []
+    shares: dict[str, dict[T2aCell, list[float]]]
+    shares = {variant: {} for variant in variants if variant != BASE}
     for cell in cells:
         row: dict[str, Any] = {"claim": CLAIM, "transport": transport, **cell._asdict()}
         row["floor_fetch_us"] = floor_s[cell.size] * 1e6

@@ -48,8 +48,14 @@ def table_of(size: int) -> Table:
     """Transitions of `size` bytes, drawn by priority; room for every actor's writer."""
     spec = Spec((Column("x", np.uint8, (size,)),))
     capacity = max(CAPACITY_MIN, TABLE_BYTES // size)
-    asked = {"writers": SESSIONS_MAX + 1, "streams": 1, "sampler": Prioritized(0.6)}
-    return Table(f"s{size}", step=spec, capacity=capacity, **asked)
+    return Table(
+        f"s{size}",
+        step=spec,
+        capacity=capacity,
+        sampler=Prioritized(0.6),
+        writers=SESSIONS_MAX + 1,
+        streams=1,
+    )
 
 
 def engine(sizes: list[int], url: str) -> programs.Engine:
@@ -122,16 +128,18 @@ class LearnerProgram:
 
     def learn(self, size: int, products: int, seconds: float) -> dict[str, Any]:
         """Learns for that long, to the end of a step; {"fetch_s", "step_s"}: seconds of each."""
-        table, fetches, steps = f"s{size}", [], []
-        landing, priorities = self.client.landing(table, BATCH), np.ones(BATCH)
+        assert self.client is not None, "connect comes first"
+        client, table = self.client, f"s{size}"
+        fetches, steps = list[float](), list[float]()
+        landing, priorities = client.landing(table, BATCH), np.ones(BATCH)
         end = time.perf_counter() + seconds
         while (begin := time.perf_counter()) < end:
-            batch = self.client.sample(table, BATCH, beta=BETA, out=landing)
+            batch = client.sample(table, BATCH, beta=BETA, out=landing)
             fetched = time.perf_counter()
             for _ in range(products):
                 self.multiply(self.one, self.one, out=self.two)
             trained = time.perf_counter()
-            self.client.update_priorities(table, batch, priorities, wait=False)
+            client.update_priorities(table, batch, priorities, wait=False)
             fetches.append(fetched - begin)
             steps.append(trained - fetched)
         return {"fetch_s": fetches, "step_s": steps}

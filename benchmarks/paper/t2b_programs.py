@@ -90,8 +90,9 @@ class ActorsProgram:
     def __init__(self, url: str, sizes: list[int], sessions: int, core: int) -> None:
         programs.pin(core)
         self.sizes, self.random = sizes, np.random.default_rng(1)
-        asked = {"timeout": PATIENCE_S, "batch_max": BATCH_MAX}
-        self.clients = [Client(url, **asked) for _ in range(sessions)]
+        self.clients = [
+            Client(url, timeout=PATIENCE_S, batch_max=BATCH_MAX) for _ in range(sessions)
+        ]
 
     def facts(self) -> dict[str, Any]:
         """How many there are."""
