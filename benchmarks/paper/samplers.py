@@ -106,11 +106,15 @@ class ClientSampler:
         self.client, self.items, self.index = client, ITEMS + of, INDEX + of
         self.upkeep_rows, self.ahead = 0, FETCH_MAX
         self.capacity = client.table(self.index).capacity
-        spec = Spec((Column("key", np.uint64), Column("place", np.uint64)))
+        spec = Spec((Column("slot", np.uint64),))
         tree = Table(TREE, step=spec, capacity=self.capacity, sampler=Prioritized(1.0))
         self.server = Server([tree], f"loopback://tree-{next(_names)}")
         self.local = Client(self.server.address)
-        self.drawn: Batch | None = None
+        # a leaf for each slot of the table, never drawn while its mass is 0
+        slots, masses = np.arange(self.capacity, dtype=np.uint64), np.zeros(self.capacity)
+        self.leaves = np.array(self.local.extend(TREE, {"slot": slots}, priorities=masses))
+        self.keys, self.places = np.zeros((2, self.capacity), np.uint64)  # by slot
+        self.slots = np.zeros(0, np.uint64)  # of the last draw
         self.known = self._oldest()
         self.refresh()
 
@@ -140,20 +144,24 @@ class ClientSampler:
         return self.known - first
 
     def _take(self, keys: np.ndarray, places: np.ndarray, masses: np.ndarray) -> None:
-        """Rows into the tree, which holds as many as the table: the oldest go."""
-        self.local.extend(TREE, {"key": keys, "place": places}, priorities=masses)
+        """Rows into the tree, in the slots that the table has them in."""
+        slots = places % np.uint64(self.capacity)
+        self.keys[slots], self.places[slots] = keys, places
+        self.local.update_priorities(TREE, self.leaves[slots], masses)
         self.known += len(places)
 
     def sample(self, batch: int, beta: float) -> Drawn:
         """`batch` items in proportion to priority^alpha."""
         self.refresh()
-        self.drawn = self.local.sample(TREE, batch, beta=beta)
-        return self.client.get(self.items, self.drawn["key"][:, 0]), self.drawn.weights
+        drawn = self.local.sample(TREE, batch, beta=beta)
+        self.slots = drawn["slot"][:, 0]
+        return self.client.get(self.items, self.keys[self.slots]), drawn.weights
 
     def update_priorities(self, items: Batch, priorities: np.ndarray) -> UpdateResult:
         """At the server, for other learners and its region, and in the tree here."""
-        self.local.update_priorities(TREE, self.drawn, np.asarray(priorities, np.float64) ** ALPHA)
-        return self.client.update_priorities(self.index, self.drawn["place"][:, 0], priorities)
+        masses = np.asarray(priorities, np.float64) ** ALPHA
+        self.local.update_priorities(TREE, self.leaves[self.slots], masses)
+        return self.client.update_priorities(self.index, self.places[self.slots], priorities)
 
     def close(self) -> None:
         """Ends the tree."""
