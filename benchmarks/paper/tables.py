@@ -216,7 +216,9 @@ def markdown(rows: Sequence[Row], claim: str) -> Iterator[str]:
             yield f"- {row['transport']}: not measured: {row['why']}"
     yield ""
     if of_claim(rows, claim):
-        for table in (lambda of: best_table(of, claim), *TABLES[claim]):
+        if of_claim(rows, claim, best=True):
+            yield from (*best_table(rows, claim), "")
+        for table in TABLES[claim]:
             yield from (*table(rows), "")
 
 
