@@ -13,19 +13,30 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from replay_server import ReplayError, _native
 from replay_server._native import Service, lib
-from replay_server.bench.ladder import End
+from replay_server.bench.ladder import End, stop
 from replay_server.server import Config, ServerOptions
 from replay_server.table import Table
 
 IDLE_MS = 3_600_000  # a program that waits for its turn says nothing
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """A first SIGINT or SIGTERM raises KeyboardInterrupt here; further ones disturb no clearing."""
+    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def command(module: str, described: dict[str, Any]) -> list[str]:

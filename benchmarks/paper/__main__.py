@@ -13,7 +13,6 @@ import argparse
 import importlib.metadata
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -26,7 +25,8 @@ from benchmarks import harness
 from benchmarks.paper import grids, plots, t1, t2a, t2b, tables
 from benchmarks.paper.cores import cores_of
 from benchmarks.paper.places import TRANSPORTS
-from replay_server.bench.ladder import EXIT_STOPPED, stop
+from benchmarks.programs import stoppable
+from replay_server.bench.ladder import EXIT_STOPPED
 
 CLAIMS = ("T1", "T2a", "T2b")
 OVER = ("udp", "af_packet", "af_xdp", "memif")  # and loopback, where there are no namespaces
@@ -65,9 +65,12 @@ def speed() -> str:
 
 def head_of(args: argparse.Namespace, cores: tuple[int, ...]) -> dict[str, Any]:
     """What stands above all figures."""
-    pinning = (
-        f"actors on core {cores[0]}, learner and its engine on core {cores[min(1, len(cores) - 1)]}"
-    )
+    a, b = cores[0], cores[min(1, len(cores) - 1)]
+    pinning = {
+        "T1": f"server on core {b}, client on core {a}",
+        "T2a": f"actors on core {a}, learner on core {b}, the engine as each reading says",
+        "T2b": f"server on core {b}, learner and actors on core {a}",
+    }
     head = harness.header(args.seed, cores, grid=args.grid, pinning=pinning, speed=speed())
     head["versions"] |= versions()
     head["date"] = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
@@ -150,16 +153,13 @@ def main(argv: list[str] | None = None) -> int:
     head = head_of(args, cores)
     for name, value in head.items():
         say(f"{name:10} {value}")
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
     begin = time.monotonic()
     try:
-        rows = measure(args, cores)
+        with stoppable():
+            rows = measure(args, cores)
     except KeyboardInterrupt:
-        say("stopped before the end: there are no figures, and nothing is left running")
+        say(tables.STOPPED)
         return EXIT_STOPPED
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     head["load_after"] = [round(load, 2) for load in os.getloadavg()]
     head["spin_ns_after"] = round(harness.spin_ns(), 2)
     head["seconds"] = round(time.monotonic() - begin)

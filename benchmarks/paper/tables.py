@@ -14,9 +14,12 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.paper import grids
 from benchmarks.paper.places import TRANSPORTS
+from benchmarks.programs import stoppable
 from replay_server import ReplayError
+from replay_server.bench.ladder import EXIT_STOPPED
 from replay_server.bench.ladder_figures import size_text
 
+STOPPED = "stopped before the end: there are no figures, and nothing is left running"
 PAPER = {"T1": (0.327, 0.589), "T2a": (0.117, 0.281), "T2b": (0.219, 0.291)}
 Row = dict[str, Any]
 
@@ -243,7 +246,13 @@ def command(
     args = parser.parse_args(argv)
     head = harness.header(args.seed, cores, transport=args.transport, grid=args.grid)
     print(head, flush=True)
-    rows = measure_all(claim, measured, [args.transport], grids.grid(args.grid), cores, args.seed)
+    grid = grids.grid(args.grid)
+    try:
+        with stoppable():
+            rows = measure_all(claim, measured, [args.transport], grid, cores, args.seed)
+    except KeyboardInterrupt:
+        print(STOPPED, flush=True)
+        return EXIT_STOPPED
     print("\n".join(markdown(rows, claim)))
     if args.json:
         harness.write_lines(args.json, [head, *rows])
