@@ -19,8 +19,9 @@ import pytest
 
 from benchmarks import harness
 from benchmarks.paper import cores, grids, page, plots, redis_row, t1, t2a, tables
-from benchmarks.paper.places import TRANSPORTS, Transport
+from benchmarks.paper.places import LEARNER, SERVER, TRANSPORTS, Place, Transport
 from replay_server import ReplayError
+from replay_server.bench import namespaces
 from replay_server.bench.ladder import EXIT_STOPPED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +121,44 @@ def test_the_page_is_written_between_its_marks():
         page.replaced(text, "T1", "new")
     for claim in tables.PAPER:
         page.replaced(page.PAGE.read_text(), claim, "new")
+
+
+# ---- places ----
+
+
+def test_hosts_at_a_switch_reach_each_other_and_are_gone_afterwards():
+    """Given three hosts, one with a card. Expect a datagram of each to reach the first, an
+    interface without an address where a card is, and no namespace left."""
+    if why := namespaces.missing():
+        pytest.skip(why)
+    with namespaces.Switch("asl", "s", mtu=1428) as switch:
+        first = switch.hosts["a"]
+        for host in "sl":
+            with namespaces.entered(first), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
+                ear.bind((first.address, 7400))
+                ear.settimeout(30)
+                with namespaces.entered(switch.hosts[host]):
+                    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                with sender:
+                    sender.sendto(b"x" * 1400, (first.address, 7400))
+                assert ear.recvfrom(2000)[1][0] == switch.hosts[host].address
+        command = switch.hosts["s"].inside(["ip", "-4", "-br", "addr"])
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert namespaces.INTERFACE in shown and namespaces.CARD not in shown
+        made = [end.namespace for end in switch.hosts.values()] + [switch.bridge]
+        assert all((namespaces.NAMESPACES / name).exists() for name in made)
+    assert not any((namespaces.NAMESPACES / name).exists() for name in made)
+
+
+def test_a_place_says_where_to_serve_and_where_to_reach_it():
+    """Given memif. Expect a socket for each host, in a folder that is gone afterwards."""
+    with Place(TRANSPORTS["memif"]) as place:
+        served, reached = place.served(SERVER), place.reached(SERVER, "any")
+        assert "role=server" in served and "role=client" in reached
+        assert f"socket={place.folder}/s" in served and f"socket={place.folder}/s" in reached
+        assert f"socket={place.folder}/l" in place.served(LEARNER)
+        assert place.inside(SERVER, ["a", "b"]) == ["a", "b"]
+    assert not place.folder.exists()
 
 
 # ---- Redis ----
