@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,8 +24,9 @@ import numpy as np
 
 from replay_server.bench.machine import machine
 
-DISAGREE = 1.5
+DISAGREE, MARK = 1.5, " (!)"
 RESAMPLES, LEVEL = 2000, 0.95
+PROGRESS_S = 10.0
 PACKAGES = ("replay-server", "numpy", "torch")
 
 
@@ -36,7 +37,7 @@ def header(seed: int, cores: Sequence[int], **said: Any) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "versions": {name: _version(name) for name in PACKAGES},
         "cores": list(cores),
-        "load": [round(load, 2) for load in os.getloadavg()],
+        "load": [round(load, 2) for load in os.getloadavg()],  # of 1, 5 and 15 minutes
         "spin_ns": round(spin_ns(), 2),
         "seed": seed,
         **said,
@@ -73,7 +74,8 @@ class Figure:
 
     @property
     def mark(self) -> str:
-        return " (!)" if self.spread >= DISAGREE else ""
+        """What marks a row whose rounds disagree."""
+        return MARK if self.spread >= DISAGREE else ""
 
 
 def figure(medians: Sequence[float], seed: int) -> Figure:
@@ -86,51 +88,84 @@ def figure(medians: Sequence[float], seed: int) -> Figure:
     return Figure(value, float(low), float(high), float(values.max() / values.min()), len(values))
 
 
-def lower(base: Sequence[float], other: Sequence[float], seed: int) -> Figure:
+def shares_lower(base: Sequence[float], other: Sequence[float]) -> list[float]:
     """By which share `other` is below `base`, round by round: 0.25 where it takes three quarters.
-    Both are medians of the same rounds, in their order."""
-    shares = 1.0 - np.asarray(other, np.float64) / np.asarray(base, np.float64)
-    drawn = np.random.default_rng(seed).choice(shares, (RESAMPLES, len(shares)))
+    Both are of the same rounds, in their order."""
+    return (1.0 - np.asarray(other, np.float64) / np.asarray(base, np.float64)).tolist()
+
+
+def share_figure(shares: Sequence[float], seed: int) -> Figure:
+    """The median of rounds' shares, with the interval of that median."""
+    drawn = np.random.default_rng(seed).choice(np.asarray(shares), (RESAMPLES, len(shares)))
     edge = (1 - LEVEL) / 2
     low, high = np.quantile(np.median(drawn, axis=1), [edge, 1 - edge])
     return Figure(float(np.median(shares)), float(low), float(high), 1.0, len(shares))
 
 
+Samples = Mapping[str, np.ndarray]  # {what was measured: a number each call}
+
+
 @dataclass
 class Taken:
-    """What rounds gave: {(cell, variant): a median a round}, and all samples."""
+    """What rounds gave: {(cell, variant, what): the samples of each round, in order}."""
 
-    medians: dict[tuple[Any, str], list[float]] = field(default_factory=lambda: defaultdict(list))
-    samples: dict[tuple[Any, str], list[np.ndarray]] = field(
+    samples: dict[tuple[Any, str, str], list[np.ndarray]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
-    def add(self, cell: Any, variant: str, samples: np.ndarray) -> None:
+    def add(self, cell: Any, variant: str, found: Samples) -> None:
         """One round's samples of a variant."""
-        self.medians[cell, variant].append(float(np.median(samples)))
-        self.samples[cell, variant].append(samples)
+        for what, samples in found.items():
+            self.samples[cell, variant, what].append(np.asarray(samples))
 
-    def quantile(self, cell: Any, variant: str, share: float) -> float:
+    def rounds(self, cell: Any, variant: str, what: str, share: float = 0.5) -> list[float]:
+        """That quantile of each round."""
+        return [float(np.quantile(part, share)) for part in self.samples[cell, variant, what]]
+
+    def quantile(self, cell: Any, variant: str, what: str, share: float) -> float:
         """Over all calls of all rounds."""
-        return float(np.quantile(np.concatenate(self.samples[cell, variant]), share))
+        return float(np.quantile(np.concatenate(self.samples[cell, variant, what]), share))
 
 
 def rounds(
     cells: Sequence[Any],
     variants: Sequence[str],
-    measure: Callable[[Any, str], np.ndarray],
+    measure: Callable[[Any, str], Samples],
     count: int,
     seed: int,
     say: Callable[[str], None],
 ) -> Taken:
-    """`count` rounds; `measure(cell, variant)` returns a call's time each, float64 [N]."""
+    """`count` rounds; `measure(cell, variant)` returns what each call took, float64 [N], by name.
+    A line is said each PROGRESS_S or so."""
     taken, chance, begin = Taken(), random.Random(seed), time.monotonic()
+    said, done, of = begin, 0, len(cells) * len(variants) * count
     for number in range(count):
         for cell in chance.sample(list(cells), len(cells)):
             for variant in chance.sample(list(variants), len(variants)):
                 taken.add(cell, variant, measure(cell, variant))
-        say(f"round {number + 1} of {count}, {time.monotonic() - begin:.0f} s")
+                done += 1
+                if (now := time.monotonic()) - said >= PROGRESS_S or done == of:
+                    said = now
+                    say(f"round {number + 1} of {count}, {done / of:.0%}, {now - begin:.0f} s")
     return taken
+
+
+@dataclass(frozen=True)
+class Best:
+    """The cell that was best in one half of the rounds, and its share in the other half."""
+
+    cell: Any
+    chosen: float
+    share: Figure
+
+
+def best(shares: Mapping[Any, Sequence[float]], seed: int) -> Best:
+    """shares: {cell: by which share a variant is lower, a number each round}. The cell is chosen by
+    the median of the rounds 0, 2, 4 ...; its figure is that of the rounds 1, 3, 5 ..., which had no
+    part in the choice: so chance in the choice is not in the figure."""
+    chosen = {cell: float(np.median(of[0::2])) for cell, of in shares.items()}
+    cell = max(chosen, key=lambda of: chosen[of])
+    return Best(cell, chosen[cell], share_figure(shares[cell][1::2], seed))
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -144,3 +179,8 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """JSON lines: the header first, then a row a figure."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """What `write_lines` wrote."""
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,156 +1,113 @@
 """T2b: sampling placed at the server, beside two samplers placed at the client.
 
-    python -m benchmarks.paper.t2b --seconds 60 --json t2b.jsonl
+    python -m benchmarks.paper.t2b --transport loopback --grid quick --json t2b.jsonl
 
 The learner's time from asking for a batch to having its items and weights, with and without the
-priority update that follows, one request at a time. Server and learner are processes of their own,
-a core each where there are two; an inserter in the learner's process stores `--inserts` items
-before each batch, outside the time that is measured, so that a client's tree has something to catch
-up with. The three samplers are those of samplers.py: same server, same transport, same engine.
+priority update that follows, one request at a time. Server, learner and actors are processes of
+their own: the server on core B, the others on core A. Before each batch every actor session stores
+4 items, outside the time that is measured, so that a client's tree has something to catch up with.
+The three samplers are those of samplers.py: same server, same transport, same engine, same cores.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import os
-import subprocess
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.paper.samplers import SAMPLERS, insert, tables
-from replay_server import Client, Server
+from benchmarks.paper import grids, tables
+from benchmarks.paper.cores import cores_of, split
+from benchmarks.paper.grids import T2bCell
+from benchmarks.paper.places import ACTORS, LEARNER, SERVER, TRANSPORTS, Place
+from benchmarks.paper.samplers import SAMPLERS
+from benchmarks.programs import command, start
 
-CAPACITY, FILL = 1 << 15, 1 << 14
-SIZES, BATCHES = (64, 1024, 8192), (32, 512)
-WARM, CALLS = 3, 20
-PAPER = (0.219, 0.291)
-READY = "serving "
-
-
-def serve(url: str, size: int, core: int | None) -> int:
-    """The server's process: prints its address, serves until its input ends."""
-    with Server(tables(size, CAPACITY), url, seed=1, core=core, batch_max=2048) as server:
-        print(READY + server.address, flush=True)
-        sys.stdin.read()
-    return 0
+CLAIM, OURS = "T2b", "server"
+PROGRAMS = "benchmarks.paper.t2b_programs"
+WARM, CALLS, CALLS_MIN, VISIT_S = 3, 20, 3, 0.6
 
 
-class Serving:
-    """A server of items of `size` bytes in a process of its own, and a client of it, filled."""
+class Served:
+    """The three kinds of programs, standing; the tables are half full."""
 
-    def __init__(self, url: str, size: int, core: int | None) -> None:
-        command = [sys.executable, "-m", "benchmarks.paper.t2b", "--serve", str(size), "--url", url]
-        command += [] if core is None else ["--core", str(core)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        line = self.process.stdout.readline()
-        if not line.startswith(READY):
-            raise SystemExit(f"t2b: the server of {size} B did not start")
-        self.size, self.random = size, np.random.default_rng(size)
-        self.client = Client(line[len(READY) :].strip(), batch_max=2048)
-        for _ in range(FILL // 1024):
-            self.insert(1024)
-        self.samplers = {name: kind(self.client) for name, kind in SAMPLERS.items()}
+    def __init__(
+        self, place: Place, cells: Sequence[T2bCell], cores: tuple[int, ...], stack: ExitStack
+    ) -> None:
+        sizes = sorted({cell.size for cell in cells})
+        first, last = cores[0], cores[min(1, len(cores) - 1)]
 
-    def insert(self, count: int) -> None:
-        """So many items of random priorities."""
-        items = self.random.integers(0, 256, (count, self.size), dtype=np.uint8)
-        insert(self.client, items, self.random.random(count))
+        described = {"role": "server", "sizes": sizes, "url": place.served(SERVER), "core": last}
+        commands = {"server": place.inside(SERVER, command(PROGRAMS, described))}
+        (server,) = start(commands, place.folder, stack).values()
+        url = place.reached(SERVER, server.facts["address"])
+        asked = {"sizes": sizes, "url": url, "core": first}
+        learner = command(PROGRAMS, {"role": "learner", **asked})
+        counts = split(max(cell.sessions for cell in cells))
+        commands = {"learner": place.inside(LEARNER, learner)}
+        for i, count in enumerate(counts):
+            actors = command(PROGRAMS, {"role": "actors", "sessions": count, **asked})
+            commands[f"actors-{i}"] = place.inside(ACTORS, actors)
+        self.learner, *self.actors = start(commands, place.folder, stack).values()
+        self.actors[0].ask("fill")
+        self.learner.ask("prepare")
 
-    def close(self) -> None:
-        """Ends samplers, client and process."""
-        for sampler in self.samplers.values():
-            sampler.close()
-        self.client.close()
-        self.process.stdin.close()
-        self.process.wait(10)
-
-
-def measured(serving: Serving, name: str, batch: int, update: bool, inserts: int) -> np.ndarray:
-    """Seconds of each of CALLS calls."""
-    sampler, times = serving.samplers[name], np.zeros(CALLS)
-    for call in range(-WARM, CALLS):
-        if inserts:
-            serving.insert(inserts)
-        begin = time.perf_counter()
-        items, weights = sampler.sample(batch, 0.4)
-        if update:
-            sampler.update_priorities(items, weights.astype(np.float64) + 1e-3)
-        if call >= 0:
-            times[call] = time.perf_counter() - begin
-    return times
+    def measure(self, cell: T2bCell, name: str) -> harness.Samples:
+        """{"sample": seconds of each of CALLS calls, of fewer where that takes VISIT_S}."""
+        times: list[float] = []
+        end = time.monotonic() + VISIT_S
+        counts = split(cell.sessions)
+        asked = {"size": cell.size, "name": name, "batch": cell.batch, "update": cell.update}
+        for call in range(-WARM, CALLS):
+            for actors, count in zip(self.actors, counts, strict=False):
+                actors.ask("insert", size=cell.size, sessions=count)
+            seconds = self.learner.ask("draw", **asked)["seconds"]
+            if call >= 0:
+                times.append(seconds)
+            if len(times) >= CALLS_MIN and time.monotonic() > end:
+                break
+        return {"sample": np.asarray(times)}
 
 
-def report(taken: harness.Taken, cells: list[Any], args: argparse.Namespace) -> list[dict]:
-    """Prints the table; the rows for JSON."""
-    rows, shown = [], []
+def measured(
+    transport: str, grid: grids.Grid, cores: tuple[int, ...], seed: int, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """The rows of one transport. Raises ReplayError or OSError where it cannot be used."""
+    cells = grids.within(grid.t2b, TRANSPORTS[transport].sessions_max)
+    with Place(TRANSPORTS[transport]) as place, ExitStack() as stack:
+        served = Served(place, cells, cores, stack)
+        say("programs stand, tables are filled")
+        taken = harness.rounds(cells, list(SAMPLERS), served.measure, grid.rounds, seed, say)
+    return rows_of(taken, cells, transport, seed)
+
+
+def rows_of(
+    taken: harness.Taken, cells: Sequence[T2bCell], transport: str, seed: int
+) -> list[dict[str, Any]]:
+    """A row each cell, and one of the best cell beside each sampler at the client."""
+    others = [name for name in SAMPLERS if name != OURS]
+    rows, shares = [], {name: dict[T2bCell, list[float]]() for name in others}
     for cell in cells:
-        size, batch, update = cell
-        base = {name: taken.medians[cell, name] for name in SAMPLERS}
-        row: dict[str, Any] = {"claim": "T2b", "bytes": size, "batch": batch, "update": update}
-        line = [f"{size}", f"{batch}", "yes" if update else "no"]
+        row: dict[str, Any] = {"claim": CLAIM, "transport": transport, **cell._asdict()}
         for name in SAMPLERS:
-            found = harness.figure(base[name], args.seed)
-            row[f"{name}_us"] = found.value * 1e6
-            row[f"{name}_p99_us"] = taken.quantile(cell, name, 0.99) * 1e6
-            line.append(f"{found.value * 1e6:.0f}{found.mark}")
-        for name in ("keys", "client"):
-            share = harness.lower(base[name], base["server"], args.seed)
-            row[f"lower_than_{name}"] = [share.low, share.value, share.high]
-            line.append(f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})")
+            row[name] = tables.summary(taken, cell, name, ("sample",), seed)
+        for name in others:
+            found = tables.lower(taken, cell, (name, OURS), "sample", seed)
+            row[OURS][f"lower_than_{name}"], shares[name][cell] = found
         rows.append(row)
-        shown.append(line)
-    head = ["bytes", "batch", "update", "server us", "keys us", "client us"]
-    head += ["server below keys", "server below client"]
-    print("\n".join(harness.grid(head, shown)))
-    print(f"the paper's range: {PAPER[0]:.1%} to {PAPER[1]:.1%} lower (40 GbE, its own sizes)")
-    return rows
+    return rows + [
+        tables.best_row(CLAIM, transport, OURS, name, harness.best(of, seed))
+        for name, of in shares.items()
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command; 0 when all was measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.paper.t2b", description=__doc__)
-    parser.add_argument("--url", default="udp://127.0.0.1:0", help="what the server listens on")
-    parser.add_argument("--rounds", type=int, default=5, help="5 at least for an interval")
-    parser.add_argument("--inserts", type=int, default=64, help="items stored before each batch")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="JSON lines of all figures")
-    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
-    if args.serve is not None:
-        return serve(args.url, args.serve, args.core)
-    cores = sorted(os.sched_getaffinity(0))
-    apart = len(cores) > 1
-    if apart:
-        os.sched_setaffinity(0, {cores[0]})
-    head = harness.header(args.seed, cores[:2], url=args.url, inserts=args.inserts)
-    print(head, flush=True)
-    servings = {size: Serving(args.url, size, cores[-1] if apart else None) for size in SIZES}
-    cells = list(itertools.product(SIZES, BATCHES, (False, True)))
-    try:
-        taken = harness.rounds(
-            cells,
-            list(SAMPLERS),
-            lambda cell, name: measured(servings[cell[0]], name, cell[1], cell[2], args.inserts),
-            args.rounds,
-            args.seed,
-            lambda line: print(line, flush=True),
-        )
-    finally:
-        for serving in servings.values():
-            serving.close()
-    rows = report(taken, cells, args)
-    if args.json:
-        harness.write_lines(args.json, [head, *rows])
-    return 0
+    return tables.command(CLAIM, __doc__, measured, cores_of(), argv)
 
 
 if __name__ == "__main__":

@@ -94,9 +94,11 @@ def siblings_of(core: int) -> set[int]:
 
 
 class End:
-    """A process of ladder_end.py: orders go in, answers come out."""
+    """A process of ladder_end.py: orders go in, answers come out. own_session: a terminal's Ctrl-C
+    does not reach it, and Linux's autogroup shares a busy core out between it and other sessions.
+    """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, own_session: bool = True) -> None:
         self.log = log
         with log.open("w") as errors:
             self.process = subprocess.Popen(
@@ -105,24 +107,29 @@ class End:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+                start_new_session=own_session,
             )
         try:
-            self.facts = self._answer(START_S)
+            self.facts = self.answer(START_S)
         except BaseException:
             self.close()
             raise
 
     def ask(self, order: str, **arguments: Any) -> dict[str, Any]:
         """The answer; ReplayError where it is an error, or there is none."""
+        self.post(order, **arguments)
+        return self.answer()
+
+    def post(self, order: str, **arguments: Any) -> None:
+        """Sends an order; `answer` is to be called for it."""
         try:
             self.process.stdin.write(json.dumps({"do": order, **arguments}) + "\n")
             self.process.stdin.flush()
         except OSError as error:
             raise ReplayError(f"its process has ended: {self._last_words()}") from error
-        return self._answer(ORDER_S)
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
+    def answer(self, seconds: float = ORDER_S) -> dict[str, Any]:
+        """The answer to the oldest order that has none yet."""
         ready, _, _ = select.select([self.process.stdout], [], [], seconds)
         if not ready:
             raise ReplayError(f"its process did not answer within {seconds:g} s")

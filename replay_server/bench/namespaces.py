@@ -1,10 +1,12 @@
-"""Two hosts on one machine: network namespaces with a veth pair between them, gone at the end.
+"""Hosts on one machine: network namespaces with veth pairs between them, gone at the end.
 
     with Pair(mtu=9000) as pair:
         subprocess.Popen(pair.server.inside([...]))   # sees one interface, 198.18.0.1
         subprocess.Popen(pair.client.inside([...]))   # sees the other, 198.18.0.2
 
-Nothing of this machine's own network is touched: the pair is made inside the namespaces. It needs
+`Switch` does so for more hosts: each has a cable to a bridge in a namespace of its own.
+
+Nothing of this machine's own network is touched: cables are made inside the namespaces. It needs
 root and iproute2. The ends send whole frames with checksums in them, as a wire carries them: left
 alone, veth passes on what a card would have cut and summed up, and a server past the kernel sees
 that.
@@ -30,7 +32,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-INTERFACE = "replay0"
+INTERFACE, CARD = "replay0", "replay1"
 SIOCETHTOOL = 0x8946
 OFFLOADS = {"checksums": 0x17, "segments": 0x1F, "generic segments": 0x24}  # ETHTOOL_S...
 COMMAND_S = 20
@@ -79,12 +81,12 @@ class Pair:
             veth = f"link add {INTERFACE} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns"
             _run("ip", "-n", self.server.namespace, *veth.split(), self.client.namespace)
             for end in self.ends:
-                for words in (
+                _inside(
+                    end.namespace,
                     f"addr add {end.address}/24 dev {INTERFACE}",
                     f"link set {INTERFACE} up",
                     "link set lo up",
-                ):
-                    _run("ip", "-n", end.namespace, *words.split())
+                )
                 command = [sys.executable, "-m", "replay_server.bench.namespaces", INTERFACE]
                 _run(*end.inside(command))
         except BaseException:
@@ -101,6 +103,58 @@ class Pair:
             _delete(end.namespace)
 
     def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Switch:
+    """Hosts at one switch, {name: End} in `hosts`; closed by `with` or `close`, twice is fine.
+
+    names: of the hosts, a letter each. cards: those that have a second interface, CARD, without an
+    address, for a device that takes it from the kernel. mtu: as for Pair.
+    """
+
+    def __init__(self, names: str, cards: str = "", mtu: int = 1500) -> None:
+        sweep()
+        name = f"replay-{os.getpid()}-{next(_numbers)}"
+        self.bridge = f"{name}-w"
+        self.hosts = {
+            host: End(f"{name}-{host}", f"198.18.0.{i + 1}") for i, host in enumerate(names)
+        }
+        try:
+            _run("ip", "netns", "add", self.bridge)
+            _inside(self.bridge, "link add switch type bridge", "link set switch up")
+            for host, end in self.hosts.items():
+                _run("ip", "netns", "add", end.namespace)
+                _inside(end.namespace, "link set lo up")
+                self._plug(end, INTERFACE, f"{host}0", mtu)
+                _inside(end.namespace, f"addr add {end.address}/24 dev {INTERFACE}")
+                if host in cards:
+                    self._plug(end, CARD, f"{host}1", mtu)
+        except BaseException:
+            self.close()
+            raise
+
+    def _plug(self, end: End, interface: str, port: str, mtu: int) -> None:
+        """A cable from a host's interface to a port of the bridge."""
+        _inside(
+            end.namespace,
+            f"link add {interface} mtu {mtu} type veth peer name {port} mtu {mtu} "
+            f"netns {self.bridge}",
+            f"link set {interface} up",
+        )
+        _inside(self.bridge, f"link set {port} master switch up")
+        command = [sys.executable, "-m", "replay_server.bench.namespaces", interface]
+        _run(*end.inside(command))
+
+    def close(self) -> None:
+        """Removes all, and with them the interfaces."""
+        for namespace in (*(end.namespace for end in self.hosts.values()), self.bridge):
+            _delete(namespace)
+
+    def __enter__(self) -> Switch:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -138,7 +192,7 @@ def _set(namespace: int) -> None:
 
 def sweep() -> None:
     """Removes the namespaces of processes that ended without doing so."""
-    for path in NAMESPACES.glob("replay-*-[sc]"):
+    for path in NAMESPACES.glob("replay-*-*-?"):
         process = path.name.split("-")[1]
         if process.isdecimal() and not Path("/proc", process).exists():
             _delete(path.name)
@@ -147,6 +201,12 @@ def sweep() -> None:
 def _delete(namespace: str) -> None:
     command = ["ip", "netns", "del", namespace]
     subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=False)
+
+
+def _inside(namespace: str, *words: str) -> None:
+    """`ip` commands in a namespace."""
+    for line in words:
+        _run("ip", "-n", namespace, *line.split())
 
 
 def _run(*command: str) -> None:

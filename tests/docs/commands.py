@@ -83,7 +83,8 @@ def options_of(*words: str) -> frozenset[str]:
 @cache
 def makefiles(root: Path) -> str:
     """All of them as one text."""
-    return "\n".join(path.read_text() for path in [root / "Makefile", *root.glob("tests/**/*.mk")])
+    made = [root / "Makefile", *root.glob("tests/**/*.mk"), *root.glob("benchmarks/**/*.mk")]
+    return "\n".join(path.read_text() for path in made)
 
 
 def targets_of(root: Path) -> set[str]:

@@ -77,3 +77,20 @@ def test_the_index_has_the_items_priorities(client):
         head = client.table(table).head
         masses = client.get(table, np.arange(head - 8, head, dtype=np.uint64)).masses
         assert np.asarray(masses) / 2.0**26 == pytest.approx(priorities**ALPHA, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 31, 64, CAPACITY, CAPACITY + 1, 3 * CAPACITY])
+def test_a_clients_tree_keeps_up(client, count):
+    """Given so many inserts between two draws, more than the table holds among them. Expect the
+    tree to have what the table has, and nothing that was overwritten."""
+    fill(client, 0, np.ones(100))
+    sampler = SAMPLERS["client"](client)
+    assert sampler.upkeep_rows == 100 and sampler.refresh() == 0
+    for first in range(100, 100 + count, 200):
+        fill(client, first, np.ones(min(200, 100 + count - first)))
+    assert sampler.refresh() == count
+    drawn = np.concatenate([numbers(sampler.sample(BATCH, 0.0)[0]) for _ in range(20)])
+    kept = min(100 + count, CAPACITY)
+    assert drawn.min() >= 100 + count - kept and drawn.max() < 100 + count
+    assert len(np.unique(drawn)) > 0.99 * kept
+    sampler.close()
