@@ -107,4 +107,4 @@ test-known-bugs: adapters-packages native    ## each known bug patched into a co
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so
 .SECONDARY:
-include tests/metrics.mk tests/measure.mk tests/docs.mk
+include tests/metrics.mk tests/measure.mk tests/docs.mk benchmarks/peers/peers.mk

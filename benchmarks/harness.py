@@ -118,17 +118,22 @@ class Taken:
 def rounds(
     cells: Sequence[Any],
     variants: Sequence[str],
-    measure: Callable[[Any, str], np.ndarray],
+    measure: Callable[[Any, str], np.ndarray | None],
     count: int,
     seed: int,
     say: Callable[[str], None],
+    say_cell: Callable[[Any], None] = lambda cell: None,
 ) -> Taken:
-    """`count` rounds; `measure(cell, variant)` returns a call's time each, float64 [N]."""
+    """`count` rounds; `measure(cell, variant)` returns a call's time each, float64 [N], or None
+    where a variant has nothing to measure in a cell. `say_cell`: called before a cell's turn."""
     taken, chance, begin = Taken(), random.Random(seed), time.monotonic()
     for number in range(count):
         for cell in chance.sample(list(cells), len(cells)):
+            say_cell(cell)
             for variant in chance.sample(list(variants), len(variants)):
-                taken.add(cell, variant, measure(cell, variant))
+                samples = measure(cell, variant)
+                if samples is not None:
+                    taken.add(cell, variant, samples)
         say(f"round {number + 1} of {count}, {time.monotonic() - begin:.0f} s")
     return taken
 
