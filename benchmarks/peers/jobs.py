@@ -20,6 +20,7 @@ FILL_BATCH_PLAIN = 256
 INSERT_BATCH = {"small": 256, "atari": 64}
 START_S, FILL_S, ANSWER_S, CLOSE_S = 180.0, 300.0, 120.0, 10.0
 WRITER = {"batch": 32, "pace": 0.05}  # beside a learner that waits: 640 items a second
+SMALL_SHARE = 8  # a table of which memory is compared has an eighth of the items
 STEP_CALLS = 8  # steps that a learner takes at least
 
 
@@ -75,8 +76,9 @@ def jobs_of(item: str, quick: bool, full: bool) -> list[Job]:
 
 @dataclass
 class Done:
-    """One measurement. times: seconds a call [N]; items and seconds of all of them; cpu in seconds;
-    wire: bytes over lo; waited: share of a learner's time; wrong of checked items."""
+    """One measurement. times: seconds a call [N]; items and seconds of these calls; processor
+    seconds and bytes over lo of all_items: those of warm calls and of a writer beside are among
+    them; inserted: that writer's; wrong of checked items."""
 
     times: np.ndarray
     items: int
@@ -87,6 +89,7 @@ class Done:
     checked: int
     wrong: int
     inserted: int = 0
+    all_items: int = 0
 
     @property
     def rate(self) -> float:
@@ -102,8 +105,8 @@ class Opened:
     item: str
     server: Process | None = None
     clients: list[Process] = field(default_factory=list)
+    held: int = 0
     item_memory: float = 0.0
-    fill_rate: float = 0.0
     without: set[str] = field(default_factory=set)
 
     def close(self) -> None:
@@ -118,19 +121,18 @@ class Opened:
         if not job.fits(self.row) or job.kind in self.without:
             return None
         used, orders = self.orders(job, seconds)
+        used[0].ask(ANSWER_S, do="prepare", kind=job.kind, batch=job.batch)
         cpu, served, wire = self.counted(used)
-        begin = time.monotonic()
         for process, order in zip(used, orders, strict=True):
             process.post(do="measure", **order)
         answers = [process.answer(ANSWER_S) for process in used]
-        passed = time.monotonic() - begin
         after, served_after, wire_after = self.counted(used)
         if "none" in answers[0]:
             self.without.add(job.kind)
             return None
         counted = answers if job.kind == "insert" else answers[:1]
         items = sum(answer["items"] for answer in counted)
-        spent = max(answer["seconds"] for answer in counted) if passed else passed
+        spent = max(answer["seconds"] for answer in counted)
         return Done(
             times=np.concatenate([answer["times"] for answer in counted]),
             items=items,
@@ -140,7 +142,8 @@ class Opened:
             wire=wire_after - wire,
             checked=sum(answer["checked"] for answer in answers),
             wrong=sum(answer["wrong"] for answer in answers),
-            inserted=sum(answer["items"] for answer in answers[1:]),
+            inserted=sum(answer["items"] for answer in answers[len(counted) :]),
+            all_items=sum(answer["all_items"] for answer in answers),
         )
 
     def orders(self, job: Job, seconds: float) -> tuple[list[Process], list[dict[str, Any]]]:
@@ -165,35 +168,43 @@ class Opened:
 def open_row(
     row: Listed, item: str, pool: Path, writers: int, logs: Path, say: Callable[[str], None]
 ) -> Opened:
-    """Starts server and clients and fills the table by half. PeerFailed where one does not."""
+    """Starts server and clients and fills the table. PeerFailed where one does not.
+
+    Memory of an item: what a full table takes beyond a full small one, over the items between.
+    """
+    whole, small = capacity_of(item), capacity_of(item) // SMALL_SHARE
+    little = _filled(row, item, pool, small, 1, logs)
+    little.close()
+    begin = time.monotonic()
+    opened = _filled(row, item, pool, whole, writers, logs)
+    opened.item_memory = (opened.held - little.held) / (whole - small)
+    say(f"{row.name}: {whole} {item} items in after {time.monotonic() - begin:.1f} s")
+    return opened
+
+
+def _filled(row: Listed, item: str, pool: Path, capacity: int, writers: int, logs: Path) -> Opened:
     opened = Opened(row, item)
-    setting = asdict(
-        Setting(item, columns_of(item), capacity_of(item), str(pool), dict(row.options))
-    )
+    setting = asdict(Setting(item, columns_of(item), capacity, str(pool), dict(row.options)))
     try:
         address = ""
         if row.served:
             opened.server = Process(row, "server", logs)
             answer = opened.server.ask(START_S, do="serve", setting=setting)
             address = answer["address"]
-        count = max(2, writers) if row.served else 1
+        count = writers if row.served else 1
         opened.clients = [Process(row, f"client {number}", logs) for number in range(count)]
-        for process in opened.clients:
-            process.post(do="connect", setting=setting, address=address)
+        for number, process in enumerate(opened.clients):
+            own = {**setting, "options": {**row.options, "client": number}}
+            process.post(do="connect", setting=own, address=address)
         for process in opened.clients:
             process.answer(START_S)
         holder = opened.server or opened.clients[0]
-        before, begin = holder.memory(), time.monotonic()
         batch = FILL_BATCH.get(item, FILL_BATCH_PLAIN)
-        order = {"do": "fill", "count": capacity_of(item) // 2, "batch": batch}
-        stored = opened.clients[0].ask(FILL_S, **order)["items"]
-        took = time.monotonic() - begin
-        opened.item_memory = (holder.memory() - before) / stored
-        opened.fill_rate = stored / took
+        opened.clients[0].ask(FILL_S, do="fill", count=capacity, batch=batch)
+        opened.held = holder.memory()
     except BaseException:
         opened.close()
         raise
-    say(f"{row.name}: {stored} {item} items in after {took:.1f} s")
     return opened
 
 

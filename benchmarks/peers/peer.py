@@ -43,10 +43,7 @@ class Setting:
     @property
     def item_bytes(self) -> int:
         """Bytes of one item's columns."""
-        sizes = (
-            self.dtype(name).itemsize * int(np.prod(self.shape(name))) for name in self.columns
-        )
-        return int(sum(sizes))
+        return self.record.itemsize
 
     @property
     def record(self) -> np.dtype:

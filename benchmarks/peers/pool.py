@@ -1,7 +1,7 @@
 """The items that are inserted: real CartPole and Pong transitions, and made-up ones of any size.
 
     small      45 bytes: a CartPole transition, 4 float32 twice, action, reward, terminated
-    atari      56 461 bytes: a Pong transition, two stacks of 4 frames of 84 x 84, action and the rest
+    atari      56 461 bytes: a Pong transition, two stacks of 4 frames of 84 x 84, and the rest
     bytes-N    N bytes: two observations of random bytes, action, reward, terminated
 
 An item's action is its number in the pool in place of what was played. So every sampled item says
@@ -19,7 +19,7 @@ from .peer import Columns
 
 COUNTS = {"small": 4096, "atari": 1024}
 PLAIN_COUNT = 1024
-CAPACITIES = {"small": 1 << 16, "atari": 2048}
+CAPACITIES = {"small": 1 << 15, "atari": 2048}
 STACK, FRAME = 4, (84, 84)
 REST = {"action": ["<i8", []], "reward": ["<f4", []], "terminated": ["|b1", []]}
 REST_BYTES = 13
@@ -37,10 +37,11 @@ def columns_of(item: str) -> dict[str, list[Any]]:
 
 
 def capacity_of(item: str) -> int:
-    """Items of a table: about 100 MB, and not more than 65 536."""
+    """Items of a table, a power of two: 32 768 at most, at least 2048."""
     if item in CAPACITIES:
         return CAPACITIES[item]
-    return max(2048, min(1 << 16, (100 << 20) // int(item.removeprefix("bytes-"))))
+    fitting = (100 << 20) // int(item.removeprefix("bytes-"))
+    return max(2048, min(1 << 15, 1 << (fitting.bit_length() - 1)))
 
 
 def make(item: str, path: Path, seed: int) -> None:

@@ -17,6 +17,7 @@ from .roster import ROOT, Listed
 
 TICKS = os.sysconf("SC_CLK_TCK")
 LAST_WORDS = 3
+SAID_EVERY_S = 10.0
 
 
 class PeerFailed(Exception):
@@ -57,11 +58,14 @@ class Process:
     def answer(self, seconds: float) -> dict[str, Any]:
         """The next answer. PeerFailed where it is an error, or none comes in time."""
         assert self.process.stdout is not None
-        deadline, file = time.monotonic() + seconds, self.process.stdout.fileno()
+        begin, file = time.monotonic(), self.process.stdout.fileno()
         while b"\n" not in self.buffer:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([file], [], [], left)[0]:
+            left = begin + seconds - time.monotonic()
+            if left <= 0:
                 raise PeerFailed(f"{self.name} did not answer in {seconds:.0f} s")
+            if not select.select([file], [], [], min(left, SAID_EVERY_S))[0]:
+                print(f"  {self.name}: {time.monotonic() - begin:.0f} s", flush=True)
+                continue
             piece = os.read(file, 1 << 20)
             if not piece:
                 code = self.process.wait(10)

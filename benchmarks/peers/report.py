@@ -1,6 +1,6 @@
 """Tables and plots of `make bench-peers`, from its JSON lines.
 
-    python -m benchmarks.peers.report build/bench-peers/peers.jsonl [--page docs/benchmarks-peers.md]
+    python -m benchmarks.peers.report FILE.jsonl [--page docs/benchmarks-peers.md]
 
 With --page the part of that page between its two marks is written anew. Nothing is measured here.
 """
@@ -141,10 +141,8 @@ def ratio(mine: Line, theirs: Line | None) -> str:
     """How many times better ours is."""
     if theirs is None:
         return "–"
-    if by_latency(mine):
-        value = theirs["p50_us"] / mine["p50_us"]
-    else:
-        value = mine["rate"] / theirs["rate"]
+    latency = by_latency(mine)
+    value = theirs["p50_us"] / mine["p50_us"] if latency else mine["rate"] / theirs["rate"]
     text = f"{value:.2g}" if value < 10 else f"{value:.0f}"
     return f"**{text}**" if value < 1 else text
 
@@ -189,8 +187,8 @@ def felt(lines: Sequence[Line]) -> list[str]:
 
 
 CAPTION_FELT = (
-    "Share of its time that a learner of batch 256 waits for its batch and for its priorities to be "
-    "taken, with the interval over rounds. It sleeps through its step, as one whose GPU works. "
+    "Share of its time that a learner of batch 256 waits for its batch and for its priorities to "
+    "be taken, with the interval over rounds. It sleeps through its step, as one whose GPU works. "
     "Behind a network a writer stores 640 items a second meanwhile; in one process nobody writes."
 )
 
@@ -215,8 +213,8 @@ def memory(lines: Sequence[Line]) -> list[str]:
     rows.sort(key=lambda pair: pair[0])
     head = ["buffer", *(f"{item}, bytes an item" for item in seen), "GiB a million Atari steps"]
     caption = (
-        "By how much the server's memory (PSS of all its processes; in process: the learner's own) "
-        "grows while half of the table is filled, over the items stored."
+        "What a full table takes beyond a full one of an eighth of the capacity, over the items "
+        "between: PSS of all processes of the server; in process, of the learner's."
     )
     return ["### Memory", "", *grid(head, [row for _, row in rows]), "", caption, ""]
 

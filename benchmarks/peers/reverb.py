@@ -84,7 +84,8 @@ class Plain(Peer):
         self.writer.flush()
 
     def sample(self, batch: int) -> Sampled:
-        got = list(self.client.sample(NAME, batch, emit_timesteps=False))
+        as_items = {"emit_timesteps": False, "unpack_as_table_signature": True}
+        got = list(self.client.sample(NAME, batch, **as_items))
         data = [sample.data for sample in got]
         items = self.items({name: np.stack([row[name] for row in data]) for name in data[0]})
         infos = [sample.info for sample in got]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = "here"  # the environment of this interpreter
 NETWORK, PROCESS, SHOWN = "network", "in process", "shown, not counted"
 CPPRB = "cpprb==11.0.0"
+TORCH = "torch==2.13.0"  # as constraints.txt has it: a newer one pulls gigabytes for GPUs
+TORCHRL = ("torchrl", "tensordict", "numpy", TORCH)
 
 PLACES = "keys are places: an update of an item that was overwritten goes to its successor"
 STORE = "large answers go through shared memory of one host, not over a socket"
@@ -122,7 +123,7 @@ def peers() -> list[Listed]:
             "torchrl",
             NETWORK,
             "torchrl",
-            ("torchrl", "tensordict", "numpy"),
+            TORCHRL,
             notes=(PLACES,),
         ),
         Listed(
@@ -130,7 +131,7 @@ def peers() -> list[Listed]:
             "transferqueue",
             NETWORK,
             "transferqueue",
-            ("TransferQueue", "numpy"),
+            ("TransferQueue", "numpy", TORCH),
             notes=(task,),
         ),
         Listed("Redis", "redis", NETWORK, "redis", redis, notes=(PLACES,)),
@@ -149,7 +150,7 @@ def peers() -> list[Listed]:
             "torchrl",
             PROCESS,
             "torchrl",
-            ("torchrl", "tensordict", "numpy"),
+            TORCHRL,
             notes=(PLACES,),
         ),
         Listed(
@@ -157,7 +158,7 @@ def peers() -> list[Listed]:
             "sb3",
             PROCESS,
             "sb3",
-            ("stable-baselines3", "numpy"),
+            ("stable-baselines3", "numpy", TORCH),
             notes=("uniform draws, no priorities; next observations are stored beside",),
         ),
     ]
@@ -169,12 +170,12 @@ def roster() -> list[Listed]:
 
 
 # For tests: the same program as `zmq pickle`, its buffer of NumPy, in this interpreter.
-STAND_INS = (
+STAND_INS: tuple[Listed, ...] = (
     Listed(
         "stand-in zmq", "pickle_zmq", NETWORK, HERE, options={"buffer": "numpy"}, notes=(PLACES,)
     ),
     Listed("stand-in", "in_process", PROCESS, HERE, options={"buffer": "numpy"}, notes=(PLACES,)),
-    Listed("stand-in missing", "in_process", PROCESS, "missing", ("no-such-package-here==0",)),
+    Listed("stand-in missing", "in_process", PROCESS, "missing", ("nothing",), python="9.9"),
 )
 
 
@@ -197,8 +198,3 @@ def chosen(names: str) -> list[Listed]:
             )
         found += [row for row in fitting if row not in found]
     return found
-
-
-def python_tag() -> str:
-    """This interpreter's version, as in file names."""
-    return sysconfig.get_python_version()

@@ -97,7 +97,7 @@ class Run:
             say(f"{item}: making the items")
             make(item, pool, self.args.seed)
         opened: dict[str, Opened] = {}
-        writers = max(job.writers for job in jobs)
+        writers = max(2, *(job.writers for job in jobs))
         try:
             for row in self.rows:
                 if row.has(item):
@@ -170,7 +170,7 @@ def line_of(
     median of rounds with the interval of that median; spread: best round's rate / worst."""
     times = np.concatenate([one.times for one in done])
     rate = harness.figure([one.rate for one in done], seed)
-    count = sum(one.items + one.inserted for one in done)
+    count = sum(one.all_items for one in done)
     waits = [float(one.times.sum()) / one.seconds for one in done]
     share = harness.figure(waits, seed)
     p50, p99, p999 = (float(np.quantile(times, share_of)) * 1e6 for share_of in (0.5, 0.99, 0.999))

@@ -1,4 +1,4 @@
-"""A process of a peer's: its server, or one of its clients. `python -m benchmarks.peers.worker MODULE`
+"""A process of a peer's, its server or a client: `python -m benchmarks.peers.worker MODULE`.
 
 Orders come as JSON, a line each, on standard input; answers go out the same way. What a peer prints
 goes to standard error. The order of work is the benchmark's; the clock is read here, right before
@@ -7,6 +7,7 @@ and behind a call.
     {"do": "serve", "setting": {...}}                      -> {"address": ...}
     {"do": "connect", "setting": {...}, "address": ...}    -> {}
     {"do": "fill", "count": N, "batch": B}                 -> {"items": N}
+    {"do": "prepare", "kind": ..., "batch": B}             -> {}; what is not to be counted
     {"do": "measure", "kind": ..., "batch": B, "seconds": s, ...} -> {"times": [s a call], ...}
     {"do": "close"}                                        -> {}, and the process ends
 
@@ -43,6 +44,7 @@ class Client:
         self.random = np.random.default_rng(os.getpid())
         self.checked = self.wrong = 0
         self.streams: dict[int, Iterator[Sampled]] = {}
+        self.keys: Any = None
 
     def next_items(self, batch: int) -> Columns:
         """The pool's next `batch` items, views [batch, *shape]."""
@@ -67,7 +69,12 @@ class Client:
             self.streams[batch] = stream
         return self.streams[batch]
 
-    # -- jobs: each returns {"times": seconds a call, "items": of all calls} ----------------------
+    def prepare(self, kind: str, batch: int) -> None:
+        """Keys for updates are drawn before anything is counted."""
+        if kind == "update":
+            self.keys = self.check(self.peer.sample(batch)).keys
+
+    # -- jobs: {"times": seconds a call, "items": of these calls, "all_items": with warm ones} -----
 
     def insert(self, batch: int, order: dict[str, Any]) -> dict[str, Any]:
         """Acknowledged inserts; with `pace` so many seconds apart."""
@@ -99,10 +106,11 @@ class Client:
         return done
 
     def update(self, batch: int, order: dict[str, Any]) -> dict[str, Any]:
-        """Acknowledged updates of the keys of one sampled batch."""
-        keys = self.check(self.peer.sample(batch)).keys
+        """Acknowledged updates of the keys that `prepare` drew; {"none": ...} without such."""
+        if self.keys is None:
+            return {"none": "there are no priorities"}
         priorities = self.random.random(batch) + 0.5
-        return self.timed(order, batch, lambda: self.peer.update(keys, priorities))
+        return self.timed(order, batch, lambda: self.peer.update(self.keys, priorities))
 
     def learn(self, batch: int, order: dict[str, Any]) -> dict[str, Any]:
         """A learner's loop: a batch (ahead where there is that), a step of `step` seconds in which
@@ -112,25 +120,28 @@ class Client:
         step, last = float(order.get("step", 0.0)), None
         times: list[float] = []
         number, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < order["seconds"] or number < 4:
+        while time.perf_counter() - begin < order["seconds"] or number < 2 * AHEAD:
             before = time.perf_counter()
             last = self.peer.sample(batch) if stream is None else next(stream)
             got = time.perf_counter()
             if step:
                 time.sleep(step)
             stepped = time.perf_counter()
-            self.peer.update(last.keys, priorities[: len(last.keys)])
+            if last.keys is not None:
+                self.peer.update(last.keys, priorities)
             times.append(got - before + time.perf_counter() - stepped)
             number += 1
             if number == AHEAD:  # what was fetched before the loop began
                 begin, times = time.perf_counter(), []
         passed = time.perf_counter() - begin
         self.check(last)
-        return {"times": times, "items": len(times) * batch, "seconds": passed}
+        counts = {"items": len(times) * batch, "all_items": number * batch}
+        return {"times": times, "seconds": passed, **counts}
 
     def timed(self, order: dict[str, Any], batch: int, call: Callable[[], None]) -> dict[str, Any]:
-        """Calls until `seconds` are over, behind `warm` that do not count."""
-        for _ in range(int(order.get("warm", 2))):
+        """Calls until `seconds` are over, behind `warm` ones whose time does not count."""
+        warm = int(order.get("warm", 2))
+        for _ in range(warm):
             call()
         pace, times = float(order.get("pace", 0.0)), []
         begin = before = time.perf_counter()
@@ -142,7 +153,8 @@ class Client:
                 time.sleep(max(0.0, pace - times[-1]))
                 after = time.perf_counter()
             before = after
-        return {"times": times, "items": len(times) * batch, "seconds": before - begin}
+        counts = {"items": len(times) * batch, "all_items": (warm + len(times)) * batch}
+        return {"times": times, "seconds": before - begin, **counts}
 
 
 class Worker:
@@ -174,6 +186,9 @@ class Worker:
             for _ in range(order["count"] // order["batch"]):
                 self.client.peer.insert(self.client.next_items(order["batch"]))
             return {"items": order["count"] // order["batch"] * order["batch"]}
+        if what == "prepare":
+            self.client.prepare(order["kind"], order["batch"])
+            return {}
         done = getattr(self.client, order["kind"])(order["batch"], order)
         counts = {"checked": self.client.checked, "wrong": self.client.wrong}
         self.client.checked = self.client.wrong = 0
