@@ -105,9 +105,13 @@ class Opened:
     item: str
     server: Process | None = None
     clients: list[Process] = field(default_factory=list)
-    held: int = 0
     item_memory: float = 0.0
     without: set[str] = field(default_factory=set)
+
+    @property
+    def holder(self) -> Process:
+        """The process that has the table."""
+        return self.server or self.clients[0]
 
     def close(self) -> None:
         """Ends its processes."""
@@ -170,19 +174,32 @@ def open_row(
 ) -> Opened:
     """Starts server and clients and fills the table. PeerFailed where one does not.
 
-    Memory of an item: what a full table takes beyond a full small one, over the items between.
+    Memory of an item: what an empty table takes beyond an empty small one, an item between, and by
+    how much it grows from an eighth full to full. Some stores take all of it at the beginning,
+    others as items come.
     """
     whole, small = capacity_of(item), capacity_of(item) // SMALL_SHARE
-    little = _filled(row, item, pool, small, 1, logs)
+    little = _started(row, item, pool, small, 1, logs)
+    reserved = -little.holder.memory()
     little.close()
     begin = time.monotonic()
-    opened = _filled(row, item, pool, whole, writers, logs)
-    opened.item_memory = (opened.held - little.held) / (whole - small)
+    opened = _started(row, item, pool, whole, writers, logs)
+    try:
+        reserved += opened.holder.memory()
+        order = {"do": "fill", "batch": FILL_BATCH.get(item, FILL_BATCH_PLAIN)}
+        opened.clients[0].ask(FILL_S, count=small, **order)
+        grown = -opened.holder.memory()
+        opened.clients[0].ask(FILL_S, count=whole - small, **order)
+        grown += opened.holder.memory()
+    except BaseException:
+        opened.close()
+        raise
+    opened.item_memory = (reserved + grown) / (whole - small)
     say(f"{row.name}: {whole} {item} items in after {time.monotonic() - begin:.1f} s")
     return opened
 
 
-def _filled(row: Listed, item: str, pool: Path, capacity: int, writers: int, logs: Path) -> Opened:
+def _started(row: Listed, item: str, pool: Path, capacity: int, writers: int, logs: Path) -> Opened:
     opened = Opened(row, item)
     setting = asdict(Setting(item, columns_of(item), capacity, str(pool), dict(row.options)))
     try:
@@ -198,10 +215,6 @@ def _filled(row: Listed, item: str, pool: Path, capacity: int, writers: int, log
             process.post(do="connect", setting=own, address=address)
         for process in opened.clients:
             process.answer(START_S)
-        holder = opened.server or opened.clients[0]
-        batch = FILL_BATCH.get(item, FILL_BATCH_PLAIN)
-        opened.clients[0].ask(FILL_S, do="fill", count=capacity, batch=batch)
-        opened.held = holder.memory()
     except BaseException:
         opened.close()
         raise

@@ -3,7 +3,8 @@
 `ray.init` in the server's process starts Ray for this host alone; a detached, named actor holds the
 buffer; clients join by the address. Calls are `ray.get(actor.method.remote(...))`; `ahead` keeps
 several calls under way, as Ray's page on pipelining advises. Large results go through Ray's object
-store in shared memory, not over a socket: on one host that saves what a network would cost.
+store in shared memory, not over a socket: on one host that saves what a network would cost. Ray's
+tokens are off: they would lie in the user's home, and nothing here leaves the host.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ HERE = "here"  # the environment of this interpreter
 NETWORK, PROCESS, SHOWN = "network", "in process", "shown, not counted"
 CPPRB = "cpprb==11.0.0"
 TORCH = "torch==2.13.0"  # as constraints.txt has it: a newer one pulls gigabytes for GPUs
-TORCHRL = ("torchrl", "tensordict", "numpy", TORCH)
+# its wheels need the torch they were built with
+TORCHRL = ("torchrl==0.14.1", "tensordict", "numpy", "torch==2.14.1")
 
 PLACES = "keys are places: an update of an item that was overwritten goes to its successor"
 STORE = "large answers go through shared memory of one host, not over a socket"
@@ -187,9 +188,10 @@ def chosen(names: str) -> list[Listed]:
         return [row for row in rows if row not in STAND_INS]
     found: list[Listed] = []
     for word in (word.strip().lower() for word in names.split(",")):
-        fitting = [row for row in rows if word == row.name.lower()]
-        fitting = fitting or [
-            row for row in rows if word in row.name.lower() and row not in STAND_INS
+        fitting = [
+            row
+            for row in rows
+            if word in row.name.lower() and (row not in STAND_INS or word == row.name)
         ]
         if not fitting:
             raise ValueError(
