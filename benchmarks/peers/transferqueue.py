@@ -72,6 +72,11 @@ def connect(setting: Setting, address: str) -> Peer:
     return Queue(list(setting.columns), setting.capacity // share)
 
 
+def dense(column: torch.Tensor) -> np.ndarray:
+    """A column as an array; the queue may give rows of equal shape as a nested tensor."""
+    return (torch.stack(column.unbind()) if column.is_nested else column).numpy()
+
+
 class Queue(Peer):
     """One client of the queue; it clears what it inserted itself."""
 
@@ -94,7 +99,7 @@ class Queue(Peer):
     def sample(self, batch: int) -> Sampled:
         metadata = self.client.get_meta(self.names, batch, PARTITION, task_name="learn")
         got = self.client.get_data(metadata)
-        return Sampled({name: got[name].numpy() for name in self.names}, None, None)
+        return Sampled({name: dense(got[name]) for name in self.names}, None, None)
 
     def ahead(self, batch: int, depth: int) -> Iterator[Sampled]:
         with ThreadPoolExecutor(depth) as pool:
