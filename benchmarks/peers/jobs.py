@@ -201,17 +201,18 @@ def open_row(
 
 def _started(row: Listed, item: str, pool: Path, capacity: int, writers: int, logs: Path) -> Opened:
     opened = Opened(row, item)
-    setting = asdict(Setting(item, columns_of(item), capacity, str(pool), dict(row.options)))
+    count = writers if row.served else 1
+    options = {**row.options, "clients": count}
+    setting = asdict(Setting(item, columns_of(item), capacity, str(pool), options))
     try:
         address = ""
         if row.served:
             opened.server = Process(row, "server", logs)
             answer = opened.server.ask(START_S, do="serve", setting=setting)
             address = answer["address"]
-        count = writers if row.served else 1
         opened.clients = [Process(row, f"client {number}", logs) for number in range(count)]
         for number, process in enumerate(opened.clients):
-            own = {**setting, "options": {**row.options, "client": number}}
+            own = {**setting, "options": {**options, "client": number}}
             process.post(do="connect", setting=own, address=address)
         for process in opened.clients:
             process.answer(START_S)

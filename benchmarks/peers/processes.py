@@ -103,7 +103,8 @@ class Process:
         return sum(_cpu_s(pid) for pid in self.tree())
 
     def memory(self) -> int:
-        """Bytes in memory, shared pages by share (PSS)."""
+        """Bytes in memory that no file is behind, shared pages by share. Libraries do not count:
+        their share falls as other processes load them."""
         return sum(_memory(pid) for pid in self.tree())
 
     def close(self, seconds: float) -> None:
@@ -153,11 +154,15 @@ def _cpu_s(pid: int) -> float:
 
 
 def _memory(pid: int) -> int:
-    for file, key in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
+    for file, keys in (
+        ("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")),
+        ("status", ("RssAnon:", "RssShmem:")),
+    ):
         with suppress(OSError):
-            for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
-                if line.startswith(key):
-                    return int(line.split()[1]) << 10
+            lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+            found = [int(line.split()[1]) << 10 for line in lines if line.startswith(keys)]
+            if found:
+                return sum(found)
     return 0
 
 

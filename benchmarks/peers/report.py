@@ -213,9 +213,10 @@ def memory(lines: Sequence[Line]) -> list[str]:
     rows.sort(key=lambda pair: pair[0])
     head = ["buffer", *(f"{item}, bytes an item" for item in seen), "GiB a million Atari steps"]
     caption = (
-        "PSS of all processes of the server (in process: of the learner's), an item: what an empty "
-        "table takes beyond one of an eighth of the capacity, and by how much it grows from an "
-        "eighth full to full. A few MiB of noise are about 100 bytes of a small item."
+        "Memory of all processes of the server (in process: of the learner's), without files and "
+        "libraries, an item: what an empty table takes beyond one of an eighth of the capacity, "
+        "and by how much it grows from an eighth full to full. A few MiB of noise are about 100 "
+        "bytes of a small item."
     )
     return ["### Memory", "", *grid(head, [row for _, row in rows]), "", caption, ""]
 

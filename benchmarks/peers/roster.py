@@ -125,7 +125,7 @@ def peers() -> list[Listed]:
             NETWORK,
             "torchrl",
             TORCHRL,
-            notes=(PLACES,),
+            notes=(PLACES, STORE),
         ),
         Listed(
             "TransferQueue",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,13 +44,13 @@ def held() -> Any:
     return _held[0]
 
 
-def join(name: str, rank: int, address: str) -> None:
-    """Enters the group; it grows as clients come."""
+def join(name: str, rank: int, clients: int, address: str) -> None:
+    """Enters the group of the server and so many clients; returns when all are there."""
     os.environ.setdefault("TP_SOCKET_IFNAME", "lo")
     options = rpc.TensorPipeRpcBackendOptions(
         num_worker_threads=THREADS, init_method=f"tcp://{address}", rpc_timeout=TIMEOUT_S
     )
-    rpc.init_rpc(name, rank=rank, rpc_backend_options=options)
+    rpc.init_rpc(name, rank=rank, world_size=clients + 1, rpc_backend_options=options)
 
 
 def serve(setting: Setting) -> Serving:
@@ -58,7 +59,8 @@ def serve(setting: Setting) -> Serving:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     _held.append(buffer_of(setting))
-    join(SERVER, 0, address)
+    group = (SERVER, 0, setting.options["clients"], address)
+    threading.Thread(target=join, args=group, daemon=True).start()
     return Serving(address, lambda: None)
 
 
@@ -68,7 +70,7 @@ def connect(setting: Setting, address: str) -> Peer:
         return Local(buffer_of(setting))
     torch.set_num_threads(1)
     number = int(setting.options["client"]) + 1
-    join(f"client-{number}", number, address)
+    join(f"client-{number}", number, setting.options["clients"], address)
     return Remote(rpc.remote(SERVER, held))
 
 
@@ -97,7 +99,7 @@ class Local(Peer):
         return Sampled(columns, got["index"], weights)
 
     def update(self, keys: Any, priorities: np.ndarray) -> None:
-        self.buffer.update_priority(keys, torch.from_numpy(priorities))
+        self.buffer.update_priority(keys, torch.from_numpy(priorities).float())
 
 
 class Remote(Local):
@@ -117,4 +119,4 @@ class Remote(Local):
             yield self.of(got)
 
     def update(self, keys: Any, priorities: np.ndarray) -> None:
-        self.buffer.rpc_sync().update_priority(keys, torch.from_numpy(priorities))
+        self.buffer.rpc_sync().update_priority(keys, torch.from_numpy(priorities).float())
