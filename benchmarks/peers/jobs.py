@@ -20,6 +20,7 @@ FILL_BATCH_PLAIN = 256
 INSERT_BATCH = {"small": 256, "atari": 64}
 START_S, FILL_S, ANSWER_S, CLOSE_S = 180.0, 300.0, 120.0, 10.0
 WRITER = {"batch": 32, "pace": 0.05}  # beside a learner that waits: 640 items a second
+LEARN_S, LEARN_CAPACITY = 120.0, 1 << 14
 SMALL_SHARE = 8  # a table of which memory is compared has an eighth of the items
 STEP_CALLS = 8  # steps that a learner takes at least
 
@@ -44,6 +45,7 @@ class Job:
             "ahead": f"sample {self.batch}, 4 ahead",
             "update": f"update {self.batch}",
             "mixed": f"mixed: sample and update {self.batch} beside a writer",
+            "cartpole": "CartPole learned",
             "wait": f"learner of {self.batch}, step {self.step * 1e3:g} ms",
         }[self.kind]
 
@@ -90,6 +92,8 @@ class Done:
     wrong: int
     inserted: int = 0
     all_items: int = 0
+    steps: int = 0
+    reached: bool = True
 
     @property
     def rate(self) -> float:
@@ -117,6 +121,26 @@ class Opened:
         """Ends its processes."""
         for process in [*self.clients, *([self.server] if self.server else [])]:
             process.close(CLOSE_S)
+
+    def learn(self, job: Job, seed: int) -> Done:
+        """CartPole through this row's empty table."""
+        cpu, served, wire = self.counted(self.clients)
+        order = {"kind": job.kind, "batch": job.batch, "seconds": LEARN_S, "seed": seed}
+        answer = self.clients[0].ask(2 * LEARN_S, do="measure", **order)
+        after, served_after, wire_after = self.counted(self.clients)
+        return Done(
+            times=np.array(answer["times"]),
+            items=answer["items"],
+            seconds=answer["seconds"],
+            client_cpu_s=after - cpu,
+            server_cpu_s=served_after - served,
+            wire=wire_after - wire,
+            checked=0,
+            wrong=0,
+            all_items=answer["all_items"],
+            steps=answer["steps"],
+            reached=answer["reached"],
+        )
 
     # -- one measurement --------------------------------------------------------------------------
 
@@ -175,17 +199,19 @@ def open_row(
     """Starts server and clients and fills the table. PeerFailed where one does not.
 
     Memory of an item: what an empty table takes beyond an empty small one, an item between, and by
-    how much it grows from an eighth full to full. Some stores take all of it at the beginning,
-    others as items come.
+    how much it grows from an eighth full to full. Some stores take all of it at the beginning
+    (`reserves`), others as items come.
     """
     whole, small = capacity_of(item), capacity_of(item) // SMALL_SHARE
-    little = _started(row, item, pool, small, 1, logs)
-    reserved = -little.holder.memory()
-    little.close()
+    reserved = 0
+    if row.reserves:
+        little = start_row(row, item, pool, small, 1, logs)
+        reserved = -little.holder.memory()
+        little.close()
     begin = time.monotonic()
-    opened = _started(row, item, pool, whole, writers, logs)
+    opened = start_row(row, item, pool, whole, writers, logs)
     try:
-        reserved += opened.holder.memory()
+        reserved += opened.holder.memory() if row.reserves else 0
         order = {"do": "fill", "batch": FILL_BATCH.get(item, FILL_BATCH_PLAIN)}
         opened.clients[0].ask(FILL_S, count=small, **order)
         grown = -opened.holder.memory()
@@ -199,7 +225,10 @@ def open_row(
     return opened
 
 
-def _started(row: Listed, item: str, pool: Path, capacity: int, writers: int, logs: Path) -> Opened:
+def start_row(
+    row: Listed, item: str, pool: Path, capacity: int, writers: int, logs: Path
+) -> Opened:
+    """Server and clients of an empty table. PeerFailed where one does not start."""
     opened = Opened(row, item)
     count = writers if row.served else 1
     options = {**row.options, "clients": count}
@@ -222,4 +251,5 @@ def _started(row: Listed, item: str, pool: Path, capacity: int, writers: int, lo
     return opened
 
 
-__all__ = ["Done", "Job", "Opened", "PeerFailed", "jobs_of", "open_row"]
+__all__ = ["LEARN_CAPACITY", "Done", "Job", "Opened", "PeerFailed", "jobs_of"]
+__all__ += ["open_row", "start_row"]

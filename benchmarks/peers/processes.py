@@ -77,7 +77,7 @@ class Process:
             raise PeerFailed(f"{self.name}: {answer['error']}")
         return answer
 
-    def ask(self, seconds: float, **order: Any) -> dict[str, Any]:
+    def ask(self, seconds: float, /, **order: Any) -> dict[str, Any]:
         """An order and its answer."""
         self.post(**order)
         return self.answer(seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,13 +18,14 @@ from typing import Any
 from benchmarks.harness import DISAGREE, grid
 
 BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
+APART = ("wait", "cartpole")  # what has tables of its own
 Line = dict[str, Any]
 
 
 def page(head: Line, lines: Sequence[Line]) -> str:
     """All of it as Markdown."""
     notes: list[str] = []
-    parts = [said(head), *ratios(lines), *felt(lines), *memory(lines)]
+    parts = [said(head), *ratios(lines), *felt(lines), *learned(lines), *memory(lines)]
     for item in items(lines):
         parts += work(item, [line for line in lines if line["item"] == item], notes)
     if notes:
@@ -102,7 +104,7 @@ def ratios(lines: Sequence[Line]) -> list[str]:
     rows = []
     for item, job in jobs(lines):
         here = [line for line in lines if (line["item"], line["job"]) == (item, job)]
-        if here[0]["kind"] == "wait":
+        if here[0]["kind"] in APART:
             continue
         network = [line for line in here if line["where"] == "network"]
         theirs = better([line for line in network if not line["ours"]])
@@ -149,7 +151,7 @@ def ratio(mine: Line, theirs: Line | None) -> str:
 
 def jobs(lines: Sequence[Line]) -> list[tuple[str, str]]:
     """(item, job), in a fixed order."""
-    order = ("insert", "sample", "ahead", "update", "mixed", "wait")
+    order = ("insert", "sample", "ahead", "update", "mixed", "wait", "cartpole")
     keyed = sorted(
         lines,
         key=lambda line: (
@@ -193,6 +195,30 @@ CAPTION_FELT = (
 )
 
 
+def learned(lines: Sequence[Line]) -> list[str]:
+    """How long one learner takes to a score with each buffer."""
+    runs = [line for line in lines if line["kind"] == "cartpole"]
+    if not runs:
+        return []
+    rows = []
+    for line in sorted(runs, key=lambda line: statistics.median(line["seconds"])):
+        seconds, steps = line["seconds"], statistics.median(line["steps"])
+        took = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+        reached = f"{line['reached']} of {line['rounds']}"
+        each = statistics.median(s / n for s, n in zip(seconds, line["steps"], strict=True))
+        row = [line["peer"], line["where"], took, reached, f"{line['waited']:.0%}"]
+        rows.append([*row, short(steps), f"{each * 1e3:.2f}"])
+    head = ["buffer", "where", "seconds", "reached", "waits", "steps", "ms a step"]
+    return ["### Seconds to a CartPole score", "", *grid(head, rows), "", CAPTION_LEARNED, ""]
+
+
+CAPTION_LEARNED = (
+    "The same learner and actor in one process (`benchmarks/peers/learn.py`), a run a seed, the "
+    "buffer empty at first: until the last 20 episodes lasted 195 steps on average. Seconds depend "
+    "on the luck of a seed; ms a step do not. Uniform buffers learn without priorities."
+)
+
+
 def share(line: Line | None) -> str:
     """A waiting share."""
     if line is None:
@@ -205,7 +231,10 @@ def memory(lines: Sequence[Line]) -> list[str]:
     rows, seen = [], items(lines)
     names = list(dict.fromkeys(line["peer"] for line in lines))
     for name in names:
-        own = {line["item"]: line["memory_bytes"] for line in lines if line["peer"] == name}
+        known = (line for line in lines if line["peer"] == name)
+        own = {line["item"]: line["memory_bytes"] for line in known if line["memory_bytes"]}
+        if not own:
+            continue
         cells = [f"{own[item]:,.0f}" if item in own else "–" for item in seen]
         atari = own.get("atari")
         cells.append("–" if atari is None else f"{atari * 1e6 / (1 << 30):.1f}")
@@ -226,7 +255,7 @@ def work(item: str, lines: Sequence[Line], notes: list[str]) -> list[str]:
     out = []
     for _, job in jobs(lines):
         here = sorted((line for line in lines if line["job"] == job), key=lambda x: -x["rate"])
-        if here[0]["kind"] == "wait":
+        if here[0]["kind"] in APART:
             continue
         rows = [cells(line, notes) for line in here]
         head = ["buffer", "where", "p50", "p99", "p99.9", "items/s", "interval"]
@@ -308,7 +337,7 @@ def colour(line: Line) -> str:
 def _rates(item: str, lines: Sequence[Line]) -> Any:
     from matplotlib.figure import Figure
 
-    shown = [job for _, job in jobs(lines) if not job.startswith("learner")]
+    shown = [job for _, job in jobs(lines) if not job.startswith(("learner", "CartPole"))]
     names = sorted({line["peer"] for line in lines}, reverse=True)
     picture = Figure(figsize=(3.2 * len(shown) + 1.5, 0.28 * len(names) + 1.8))
     axes = picture.subplots(1, len(shown), sharey=True, squeeze=False)[0]

@@ -32,6 +32,7 @@ class Listed:
     items: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     python: str = ""  # "3.11": the interpreter that its wheels need
+    reserves: bool = True  # whether an empty table takes memory by its capacity
 
     @property
     def ours(self) -> bool:
@@ -98,7 +99,16 @@ def peers() -> list[Listed]:
             notes=(PLACES,),
             **pickled,
         ),
-        Listed("Reverb", "reverb", NETWORK, "reverb", reverb, notes=(chunk,), python="3.11"),
+        Listed(
+            "Reverb",
+            "reverb",
+            NETWORK,
+            "reverb",
+            reverb,
+            notes=(chunk,),
+            python="3.11",
+            reserves=False,
+        ),
         Listed(
             "Reverb, frames",
             "reverb",
@@ -109,6 +119,7 @@ def peers() -> list[Listed]:
             ("atari",),
             (chunk, FRAMES),
             "3.11",
+            False,
         ),
         Listed(
             "Ray actor",
@@ -126,6 +137,7 @@ def peers() -> list[Listed]:
             "torchrl",
             TORCHRL,
             notes=(PLACES, STORE),
+            reserves=False,
         ),
         Listed(
             "TransferQueue",
@@ -134,8 +146,9 @@ def peers() -> list[Listed]:
             "transferqueue",
             ("TransferQueue", "numpy", TORCH),
             notes=(task,),
+            reserves=False,
         ),
-        Listed("Redis", "redis", NETWORK, "redis", redis, notes=(PLACES,)),
+        Listed("Redis", "redis", NETWORK, "redis", redis, notes=(PLACES,), reserves=False),
         Listed(
             "Redis, at learner",
             "redis",
@@ -144,6 +157,7 @@ def peers() -> list[Listed]:
             redis,
             {"at": "learner"},
             notes=(PLACES, "its tree knows this client's inserts and updates alone"),
+            reserves=False,
         ),
         Listed("cpprb", "in_process", PROCESS, "cpprb", packages, held, notes=(PLACES,)),
         Listed(
@@ -153,6 +167,7 @@ def peers() -> list[Listed]:
             "torchrl",
             TORCHRL,
             notes=(PLACES,),
+            reserves=False,
         ),
         Listed(
             "Stable-Baselines3",
@@ -161,6 +176,7 @@ def peers() -> list[Listed]:
             "sb3",
             ("stable-baselines3", "numpy", TORCH),
             notes=("uniform draws, no priorities; next observations are stored beside",),
+            reserves=False,
         ),
     ]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import signal
 import sys
@@ -31,7 +32,8 @@ from benchmarks import harness
 
 from . import report
 from .environments import CannotInstall, install
-from .jobs import Done, Job, Opened, PeerFailed, jobs_of, open_row
+from .jobs import LEARN_CAPACITY, Done, Job, Opened, PeerFailed, jobs_of, open_row, start_row
+from .learn import BATCH
 from .pool import make
 from .roster import ROOT, Listed, chosen
 
@@ -92,10 +94,7 @@ class Run:
     def item(self, item: str) -> None:
         """One kind of item: all peers up, rounds, all peers down."""
         jobs = self.grid[item] = jobs_of(item, self.args.quick, self.args.full)
-        pool = self.args.out / f"pool-{item}-{self.args.seed}.npz"
-        if not pool.exists():
-            say(f"{item}: making the items")
-            make(item, pool, self.args.seed)
+        pool = self.pool(item)
         opened: dict[str, Opened] = {}
         writers = max(2, *(job.writers for job in jobs))
         try:
@@ -144,6 +143,36 @@ class Run:
         names, chance = list(opened), (self.args.rounds, self.args.seed)
         harness.rounds(jobs, names, measure, *chance, lambda line: say(f"{item}: {line}"), said_job)
 
+    def learning(self) -> None:
+        """CartPole with each buffer, alone, in an empty table; a seed a round."""
+        job, chance = Job("cartpole", BATCH), random.Random(self.args.seed)
+        pool, logs = self.pool("small"), self.args.out / "logs" / "learn"
+        for number in range(self.args.learn):
+            for row in chance.sample(self.rows, len(self.rows)):
+                if row.name in self.missing or not row.has("small"):
+                    continue
+                try:
+                    opened = start_row(row, "small", pool, LEARN_CAPACITY, 1, logs)
+                    try:
+                        done = opened.learn(job, self.args.seed + number)
+                    finally:
+                        opened.close()
+                except PeerFailed as error:
+                    self.missing[row.name] = f"{job.name}: {error}"
+                    say(f"{row.name} learns nothing: {error}")
+                    continue
+                self.done["small", job, row.name].append(done)
+                end = "" if done.reached else ", without the score"
+                say(f"{row.name}: CartPole, seed {number}: {done.seconds:.1f} s{end}")
+
+    def pool(self, item: str) -> Path:
+        """The file of items of a kind, made once."""
+        path: Path = self.args.out / f"pool-{item}-{self.args.seed}.npz"
+        if not path.exists():
+            say(f"{item}: making the items")
+            make(item, path, self.args.seed)
+        return path
+
     @property
     def wrong(self) -> int:
         """Sampled items that were not what was inserted."""
@@ -153,7 +182,7 @@ class Run:
         """A row a (item, job, peer), as JSON."""
         rows = {row.name: row for row in self.rows}
         return [
-            line_of(item, job, rows[name], done, self.memory[item, name], self.args.seed)
+            line_of(item, job, rows[name], done, self.memory.get((item, name)), self.args.seed)
             for (item, job, name), done in self.done.items()
         ]
 
@@ -164,7 +193,7 @@ def said_job(job: Job) -> None:
 
 
 def line_of(
-    item: str, job: Job, row: Listed, done: list[Done], memory: float, seed: int
+    item: str, job: Job, row: Listed, done: list[Done], memory: float | None, seed: int
 ) -> dict[str, Any]:
     """The figures of a peer at a job. Times in us, of all calls of all rounds; rate and share:
     median of rounds with the interval of that median; spread: best round's rate / worst."""
@@ -205,6 +234,9 @@ def line_of(
         "memory_bytes": memory,
         "checked": sum(one.checked for one in done),
         "wrong": sum(one.wrong for one in done),
+        "seconds": [one.seconds for one in done],
+        "steps": [one.steps for one in done],
+        "reached": sum(one.reached for one in done),
     }
 
 
@@ -215,6 +247,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--items", default="", help="small,atari,bytes-1024,...")
     parser.add_argument("--quick", action="store_true", help="two rounds of a small grid")
     parser.add_argument("--full", action="store_true", help="all batches, sizes, 32 writers")
+    parser.add_argument("--learn", type=int, default=0, help="seeds of CartPole learned with each")
     parser.add_argument("--rounds", type=int, default=0, help="5, or 2 with --quick")
     parser.add_argument("--seconds", type=float, default=0.0, help="of a job, each round")
     parser.add_argument("--seed", type=int, default=1)
@@ -268,6 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = Run(args, rows, missing)
         for item in args.items:
             run.item(item)
+        run.learning()
     except KeyboardInterrupt:
         say("interrupted: all processes of this run are ended")
         if run is not None and run.done:

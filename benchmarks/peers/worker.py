@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from .learn import Learner
 from .peer import Columns, Peer, Sampled, Setting
 from .pool import load, wrong
 
@@ -137,6 +138,10 @@ class Client:
         self.check(last)
         counts = {"items": len(times) * batch, "all_items": number * batch}
         return {"times": times, "seconds": passed, **counts}
+
+    def cartpole(self, batch: int, order: dict[str, Any]) -> dict[str, Any]:
+        """CartPole learned through the buffer, which has to be empty (learn.py)."""
+        return Learner(self.peer, order["seed"]).run(order["seconds"])
 
     def timed(self, order: dict[str, Any], batch: int, call: Callable[[], None]) -> dict[str, Any]:
         """Calls until `seconds` are over, behind `warm` ones whose time does not count."""
