@@ -83,7 +83,8 @@ def options_of(*words: str) -> frozenset[str]:
 @cache
 def makefiles(root: Path) -> str:
     """All of them as one text."""
-    return "\n".join(path.read_text() for path in [root / "Makefile", *root.glob("tests/**/*.mk")])
+    parts = [path for room in ("tests", "benchmarks") for path in root.glob(f"{room}/**/*.mk")]
+    return "\n".join(path.read_text() for path in [root / "Makefile", *parts])
 
 
 def targets_of(root: Path) -> set[str]:
