@@ -11,13 +11,16 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 from tracked import ROOT
 
 from benchmarks.peers import ours, pool, report, roster, run
 from benchmarks.peers.arrays import NumpyReplay
+from benchmarks.peers.in_process import InProcess
 from benchmarks.peers.jobs import Job, PeerFailed, jobs_of, open_row
+from benchmarks.peers.learn import CartPoles, Learner
 from benchmarks.peers.peer import Peer, Sampled, Setting, packed, stacked
 from benchmarks.peers.processes import Process
 from benchmarks.peers.worker import Client
@@ -230,3 +233,31 @@ def test_ctrl_c_ends_every_process(tmp_path):
         assert process.wait(60) == 130
     assert "interrupted" in rest and "**Interrupted**" in rest
     assert [pid for pid in below if os.path.exists(f"/proc/{pid}")] == []
+
+
+def test_the_poles_are_gymnasiums():
+    """Given random states and actions. Expect Gymnasium's CartPole-v1 after each step, and ends."""
+    env = gymnasium.make("CartPole-v1").unwrapped
+    random = np.random.default_rng(1)
+    states = random.uniform(-1, 1, (200, 4)) * [2.5, 2.0, 0.25, 2.0]
+    actions = random.integers(2, size=200)
+    poles = CartPoles(200, random)
+    poles.state = states.copy()
+    after, terminated, _ = poles.step(actions)
+    for i in range(200):
+        env.reset(seed=1)
+        env.state, env.steps_beyond_terminated = tuple(states[i]), None
+        then, _, over, _, _ = env.step(int(actions[i]))
+        assert np.allclose(after[i], then, atol=1e-6) and bool(terminated[i]) == over
+
+
+def test_a_learner_learns_through_a_buffer():
+    """Given the stand-in and some hundred updates. Expect items stored, batches learned from, and
+    values that have grown towards what episodes last."""
+    peer = InProcess(Setting("small", pool.columns_of("small"), 1 << 14, "", {"buffer": "numpy"}))
+    learner = Learner(peer, seed=1)
+    before = learner.online.forward(learner.poles.observations)[-1].mean()
+    while learner.updates < 600:
+        learner.run(0.01)
+    after = learner.online.forward(learner.poles.observations)[-1].mean()
+    assert learner.steps >= 1024 and after > before + 2.0
