@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -119,6 +120,7 @@ class Opened:
 
     def close(self) -> None:
         """Ends its processes."""
+        self.wake()
         for process in [*self.clients, *([self.server] if self.server else [])]:
             process.close(CLOSE_S)
 
@@ -148,6 +150,28 @@ class Opened:
         """`seconds` of a job; None where the row has no such work."""
         if not job.fits(self.row) or job.kind in self.without:
             return None
+        self.wake()
+        try:
+            return self.measured(job, seconds)
+        finally:
+            self.rest()
+
+    def rest(self) -> None:
+        """Stops a row that polls without sleeping, so that it takes no core from the others."""
+        self.signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Lets it go on."""
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: int) -> None:
+        """To all processes of a row that polls."""
+        if self.row.options.get("busy_poll"):
+            for process in [*self.clients, *([self.server] if self.server else [])]:
+                process.signal(number)
+
+    def measured(self, job: Job, seconds: float) -> Done | None:
+        """`measure` of a row that is awake."""
         used, orders = self.orders(job, seconds)
         used[0].ask(ANSWER_S, do="prepare", kind=job.kind, batch=job.batch)
         cpu, served, wire = self.counted(used)
@@ -221,6 +245,7 @@ def open_row(
         opened.close()
         raise
     opened.item_memory = (reserved + grown) / (whole - small)
+    opened.rest()
     say(f"{row.name}: {whole} {item} items in after {time.monotonic() - begin:.1f} s")
     return opened
 

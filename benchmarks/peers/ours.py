@@ -25,7 +25,7 @@ from replay_server import Batch, Client, Column, NStep, Prioritized, Row, Server
 from .peer import ALPHA, BETA, Columns, Peer, Sampled, Serving, Setting
 from .pool import FRAME, STACK, load
 
-NAME, BATCH_MAX = "items", 2048
+NAME, BATCH_MAX, IDLE_MS = "items", 2048, 10**8
 
 
 def table(setting: Setting) -> Table:
@@ -45,7 +45,8 @@ def serve(setting: Setting) -> Serving:
     url = setting.options["url"]
     folder = tempfile.TemporaryDirectory(prefix="bench-peers-")
     options: dict[str, Any] = {"seed": 1, "batch_max": BATCH_MAX}
-    options |= {"busy_poll": bool(setting.options.get("busy_poll"))}
+    if setting.options.get("busy_poll"):  # stopped while others are measured: no session ends
+        options |= {"busy_poll": True, "idle_ms": IDLE_MS}
     server = Server([table(setting)], url.replace("{folder}", folder.name), **options)
 
     def close() -> None:

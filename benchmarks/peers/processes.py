@@ -32,7 +32,7 @@ class Process:
         self.log = logs / f"{self.name.replace(',', '').replace(' ', '-').replace('+', '-')}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        environment |= {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0", "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [python_of(row), "-m", "benchmarks.peers.worker", row.module],
@@ -107,8 +107,14 @@ class Process:
         their share falls as other processes load them."""
         return sum(_memory(pid) for pid in self.tree())
 
+    def signal(self, number: int) -> None:
+        """To the process group that it leads, if that is there."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
     def close(self, seconds: float) -> None:
         """Asks it to close; ends what is left of its processes, each by its id."""
+        self.signal(signal.SIGCONT)
         tree = self.tree() if self.process.poll() is None else set()
         with suppress(PeerFailed, subprocess.TimeoutExpired, OSError):
             self.ask(seconds, do="close")

@@ -53,7 +53,7 @@ MEMIF = (
     "a client's bytes cross shared memory of one host, not a wire",
 )
 FRAMES = "frames are sent and stored once; a batch is cut into two stacks of four at the client"
-BUSY = "both ends wait without sleeping: with few cores they take them from each other"
+BUSY = "both ends wait without sleeping, and are stopped while others are measured"
 
 
 def ours() -> list[Listed]:

@@ -42,12 +42,13 @@ APART = "BENCH_PEERS_APART"
 INTERRUPTED = 130
 
 
+BEGUN = "BENCH_PEERS_BEGUN"  # when, by the clock of this machine's boot
+BEGIN = float(os.environ.get(BEGUN, time.monotonic()))
+
+
 def say(line: str) -> None:
     """A line of progress, with the time since the start."""
     print(f"[{time.monotonic() - BEGIN:5.0f} s] {line}", flush=True)
-
-
-BEGIN = time.monotonic()
 
 
 def installed(
@@ -77,7 +78,7 @@ def go_apart(failed: dict[str, str]) -> None:
         return
     again = 'ip link set lo up && exec "$@"'
     command = [sys.executable, "-m", "benchmarks.peers.run", *sys.argv[1:]]
-    environment = {**os.environ, APART: json.dumps(failed)}
+    environment = {**os.environ, APART: json.dumps(failed), BEGUN: str(BEGIN)}
     sys.stdout.flush()
     os.execve(tools[0], ["unshare", "--net", "sh", "-c", again, "sh", *command], environment)
 

@@ -31,7 +31,6 @@ _held: list[Any] = []
 
 def buffer_of(setting: Setting) -> Any:
     """A buffer in this process."""
-    torch.set_num_threads(1)
     return RemoteTensorDictReplayBuffer(
         storage=LazyTensorStorage(setting.capacity),
         sampler=PrioritizedSampler(setting.capacity, ALPHA, BETA),
@@ -68,7 +67,6 @@ def connect(setting: Setting, address: str) -> Peer:
     """A client, or the buffer itself where there is no address."""
     if not address:
         return Local(buffer_of(setting))
-    torch.set_num_threads(1)
     number = int(setting.options["client"]) + 1
     join(f"client-{number}", number, setting.options["clients"], address)
     return Remote(rpc.remote(SERVER, held))

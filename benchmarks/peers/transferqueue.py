@@ -67,7 +67,6 @@ def connect(setting: Setting, address: str) -> Peer:
     """A client."""
     start_ray(address)
     tq.init()
-    torch.set_num_threads(1)
     share = OTHERS_SHARE if setting.options["client"] else 1
     return Queue(list(setting.columns), setting.capacity // share)
 
