@@ -11,11 +11,15 @@ import argparse
 import json
 import statistics
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import DISAGREE, grid
+
+from .peer import Setting
+from .pool import columns_of
 
 BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
 APART = ("wait", "cartpole")  # what has tables of its own
@@ -118,8 +122,8 @@ def ratios(lines: Sequence[Line]) -> list[str]:
                 if frames
                 else better([line for line in network if not line["ours"] and not line["frames"]])
             )
-            said_item = f"{item}, native frames" if frames else item
-            rows.append([said_item, job, ratio(mine, rival), figure(mine), figure(rival)])
+            said_kind = f"{item}, native frames" if frames else item
+            rows.append([said_kind, job, ratio(mine, rival), figure(mine), figure(rival)])
     if not rows:
         return []
     head = [
@@ -180,9 +184,10 @@ def felt(lines: Sequence[Line]) -> list[str]:
         for name in dict.fromkeys(line["peer"] for line in waits):
             own = {line["step_ms"]: line for line in waits if line["peer"] == name}
             shares = [share(own.get(step)) for step in steps]
-            rows.append((next(iter(own.values())), [name, *shares]))
+            first = next(iter(own.values()))
+            rows.append((first, [name, first["where"], *shares]))
         rows.sort(key=lambda pair: (pair[0]["where"] != "network", pair[0]["waited"]))
-        head = ["buffer", *(f"step of {step:g} ms" for step in steps)]
+        head = ["buffer", "where", *(f"step of {step:g} ms" for step in steps)]
         out += [f"### What a learner feels: {item}", "", *grid(head, [row for _, row in rows])]
         out += ["", CAPTION_FELT, ""]
     return out
@@ -327,6 +332,11 @@ def plots(lines: Sequence[Line], folder: Path) -> list[Path]:
     return made
 
 
+def said_item(item: str) -> str:
+    """A kind of item with its size."""
+    return f"{item} items ({Setting(item, columns_of(item), 1).item_bytes:,} bytes each)"
+
+
 def colour(line: Line) -> str:
     """Ours, behind a network, others."""
     if line["ours"]:
@@ -348,13 +358,12 @@ def _rates(item: str, lines: Sequence[Line]) -> Any:
             axis.plot(line["rate"], at, "o", color=colour(line), markersize=5)
         axis.set_xscale("log")
         axis.set_xlabel("items a second (log)")
-        axis.set_title(job, fontsize=9)
+        axis.set_title(textwrap.fill(job, 30), fontsize=9)
         axis.grid(alpha=0.3, which="both")
     axes[0].set_yticks(range(len(names)), names, fontsize=8)
-    size = f"items of kind {item}"
     picture.suptitle(
-        f"Rates, {size}. Blue: ours; orange: peers behind a network; grey: in process, or not "
-        "counted.\nOne machine for both ends: it shows software, not a network. Lines: intervals.",
+        f"Rates of {said_item(item)}. Blue: ours; orange: peers behind a network; grey: in "
+        "process, or not counted.\nOne machine for both ends: it shows software, not a network. Lines: intervals.",
         fontsize=9,
         y=1.06,
     )
@@ -380,7 +389,7 @@ def _waits(item: str, lines: Sequence[Line]) -> Any:
     axis.set_xlabel("the learner's step, ms (log)")
     axis.set_ylabel("share of its time that it waits (log)")
     axis.set_title(
-        f"A learner of batch 256, items of kind {item}: how long it waits for its buffer.\n"
+        f"A learner of batch 256, {said_item(item)}: how long it waits for its buffer.\n"
         "Its step is a sleep; a learner that computes on these cores would wait longer.",
         fontsize=9,
     )
