@@ -363,7 +363,8 @@ def _rates(item: str, lines: Sequence[Line]) -> Any:
     axes[0].set_yticks(range(len(names)), names, fontsize=8)
     picture.suptitle(
         f"Rates of {said_item(item)}. Blue: ours; orange: peers behind a network; grey: in "
-        "process, or not counted.\nOne machine for both ends: it shows software, not a network. Lines: intervals.",
+        "process, or not counted.\nOne machine for both ends: it shows software, not a network. "
+        "Lines: intervals.",
         fontsize=9,
         y=1.06,
     )
