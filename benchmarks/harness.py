@@ -130,19 +130,24 @@ class Taken:
 def rounds(
     cells: Sequence[Any],
     variants: Sequence[str],
-    measure: Callable[[Any, str], Samples],
+    measure: Callable[[Any, str], Samples | None],
     count: int,
     seed: int,
     say: Callable[[str], None],
+    say_cell: Callable[[Any], None] = lambda cell: None,
 ) -> Taken:
-    """`count` rounds; `measure(cell, variant)` returns what each call took, float64 [N], by name.
+    """`count` rounds; `measure(cell, variant)` returns what each call took, float64 [N], by name;
+    None where a variant has nothing to measure in a cell. `say_cell`: called before a cell's turn.
     A line is said each PROGRESS_S or so."""
     taken, chance, begin = Taken(), random.Random(seed), time.monotonic()
     said, done, of = begin, 0, len(cells) * len(variants) * count
     for number in range(count):
         for cell in chance.sample(list(cells), len(cells)):
+            say_cell(cell)
             for variant in chance.sample(list(variants), len(variants)):
-                taken.add(cell, variant, measure(cell, variant))
+                found = measure(cell, variant)
+                if found is not None:
+                    taken.add(cell, variant, found)
                 done += 1
                 if (now := time.monotonic()) - said >= PROGRESS_S or done == of:
                     said = now

@@ -13,13 +13,10 @@ COUNTED     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 FUZZED      := packet server client frame memif
 REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
 
-natural: engine ## pickle over zmq in front of a buffer, beside zmq+tcp: ratios of one run
-	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/programs/zmq_natural.py
-
 bench-clients: engine ## many clients of one server: BEFORE=another tree, built, measured in turns with this one
 	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/programs/clients_bench.py $(if $(BEFORE),--before $(BEFORE)) $(if $(PARTS),--parts $(PARTS))
 
-.PHONY: natural bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
+.PHONY: bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
 
 # The core with its kill sites armed (native/base/site.h) and its allocations counted.
 $(BUILD)/simulate/%.o: native/%.c $(HEADERS)

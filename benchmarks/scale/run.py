@@ -15,7 +15,6 @@ import itertools
 import os
 import resource
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +63,7 @@ def open_all(points: list[Point], url: str, core: int | None) -> dict[Point, Ser
     return servings
 
 
-def report(
-    found: dict[str, list[Point]], taken: harness.Taken, spent: dict[Any, list[float]], seed: int
-) -> list[dict[str, Any]]:
+def report(found: dict[str, list[Point]], taken: harness.Taken, seed: int) -> list[dict[str, Any]]:
     """Prints a table an axis; the rows for JSON."""
     rows: list[dict[str, Any]] = []
     for axis, points in found.items():
@@ -74,8 +71,8 @@ def report(
         for point in points:
             line = [f"{getattr(point, axis):,}"]
             for operation in OPERATIONS:
-                rate = harness.figure(taken.medians[point, operation], seed)
-                server_ns = float(np.median(spent[point, operation]))
+                rate = harness.figure(taken.rounds(point, operation, "rate"), seed)
+                server_ns = taken.quantile(point, operation, "server_ns", 0.5)
                 line.append(f"{rate.value:,.0f}{rate.mark} ({server_ns:,.0f})")
                 rows.append(
                     {"axis": axis, **vars(point), "operation": operation, "unit": "items/s"}
@@ -108,19 +105,18 @@ def main(argv: list[str] | None = None) -> int:
     say(str(head))
     found = chosen(args.quick)
     points = list(dict.fromkeys(itertools.chain(*found.values())))
-    servings, spent = open_all(points, args.url, core), defaultdict(list)
+    servings = open_all(points, args.url, core)
 
-    def measure(point: Point, operation: str) -> np.ndarray:
+    def measure(point: Point, operation: str) -> harness.Samples:
         rates, server_ns = servings[point].measured(operation)
-        spent[point, operation].append(server_ns)
-        return rates
+        return {"rate": rates, "server_ns": np.array([server_ns])}
 
     try:
         taken = harness.rounds(points, list(OPERATIONS), measure, args.rounds, args.seed, say)
     finally:
         for serving in servings.values():
             serving.close()
-    rows = report(found, taken, spent, args.seed)
+    rows = report(found, taken, args.seed)
     if args.json:
         harness.write_lines(args.json, [head, *rows])
     if args.plot:

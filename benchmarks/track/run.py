@@ -155,7 +155,7 @@ def compare(row: str, base: Path, tree: Path, pairs: int) -> Row:
             spent[program].append(nanoseconds(program, row))
     if not pairs:
         return Row(row, *counts, counts[1] / counts[0], *(math.nan,) * 4)
-    share = harness.lower(spent[base], spent[tree], seed=1)
+    share = harness.share_figure(harness.shares_lower(spent[base], spent[tree]), seed=1)
     ratios = (1 - share.high, 1 - share.value, 1 - share.low)
     return Row(row, *counts, counts[1] / counts[0], statistics.median(spent[tree]), *ratios)
 

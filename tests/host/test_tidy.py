@@ -347,7 +347,7 @@ def test_a_functions_brace_stands_behind_its_head():
 def test_only_transports_know_what_they_carry_over():
     """Given the whole tree. Expect rte_ only in the dpdk transport, zmq only in its transport."""
     not_dpdk = [path for path in NATIVE if "dpdk" not in path.stem]
-    zmq_users = ("zmq_transport.py", "test_zmq.py", "zmq_natural.py")
+    zmq_users = ("zmq_transport.py", "test_zmq.py", "pickle_zmq.py")
     assert places(not_dpdk, r"\brte_|<rte_") == []
     assert places(NATIVE, r"<zmq") == []
     assert places(tracked("*.py"), r"^\s*(import|from) zmq\b", but=zmq_users) == []

@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-import zmq_natural
 from conformance import Place, plain, plain_rows
 
 from replay_server import Client, ConfigError, NotAuthorised, ReplayError, Server, Timeout
@@ -542,33 +541,3 @@ def test_large_batches_and_weights_cross_whole():
         assert batch.valid.all() and np.array_equal(batch["x"][:, 0], rows["x"][::37])
         version = client.publish_weights(weights, timeout=20.0)
         assert client.pull_weights(timeout=20.0) == (version, weights)
-
-
-# -- the natural program -------------------------------------------------------------------------
-
-
-def test_the_natural_program_is_a_replay(monkeypatch):
-    """Given rows and priorities. Expect its tree to hold them, and draws in proportion."""
-    monkeypatch.setitem(sys.modules, "cpprb", None)
-    replay = zmq_natural.new_buffer()
-    for count in (1000, 700):
-        replay.add(**zmq_natural.transitions(count))
-    priorities = np.arange(1700) / 100.0
-    replay.update_priorities(np.arange(1700), priorities)
-    assert np.isclose(replay.tree[1], (priorities**0.6).sum())
-    batch = replay.sample(20_000, 0.4)
-    assert batch["indexes"].min() > 0 and batch["indexes"].max() < 1700
-    drawn = np.bincount(batch["indexes"] // 170, minlength=10) / 20_000
-    share = (priorities**0.6).reshape(10, 170).sum(1) / (priorities**0.6).sum()
-    assert np.abs(drawn - share).max() < 0.02
-    assert batch["observation"].shape == (20_000, 4) and batch["weights"].max() == 1.0
-
-
-def test_both_programs_are_measured_side_by_side(capfd):
-    """Given a moment for each column. Expect a row of four numbers above zero for all six."""
-    assert zmq_natural.main(["--rounds", "1", "--seconds", "0.001"]) == 0
-    rows = [line for line in capfd.readouterr().out.splitlines() if re.search(r"\d\.\d\d", line)]
-    assert len(rows) == 6
-    for row in rows:
-        numbers = re.findall(r"[\d,]+\.?\d*", row[26:])
-        assert len(numbers) == 6 and all(float(n.replace(",", "")) > 0 for n in numbers[:2])
