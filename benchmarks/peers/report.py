@@ -23,6 +23,7 @@ from .pool import columns_of
 
 BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
 APART = ("wait", "cartpole")  # what has tables of its own
+BUSY_LOAD = 0.5  # of the minute before a run
 Line = dict[str, Any]
 
 
@@ -55,6 +56,8 @@ def said(head: Line) -> str:
         f"Bytes are those of {head['wire']}.",
         "- Versions: " + ", ".join(versions(head)) + ".",
     ]
+    if head["load"][0] > BUSY_LOAD:
+        text.append("- **Provisional**: other work had the cores. Small differences are noise.")
     if head.get("interrupted"):
         text.append("- **Interrupted**: not all rounds were measured.")
     text += [
