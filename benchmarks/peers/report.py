@@ -36,7 +36,15 @@ def page(head: Line, lines: Sequence[Line]) -> str:
     if notes:
         parts += ["### Where meanings differ", ""]
         parts += [f"- **{number}** {note}." for number, note in enumerate(notes, 1)]
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join(map(wrapped, "\n".join(parts).rstrip().splitlines())) + "\n"
+
+
+def wrapped(line: str) -> str:
+    """Text within 100 columns; rows of tables stay as they are."""
+    if line.startswith(("|", "#")) or not line:
+        return line
+    behind = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 100, subsequent_indent=behind, break_long_words=False)
 
 
 def items(lines: Sequence[Line]) -> list[str]:
