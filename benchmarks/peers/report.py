@@ -23,6 +23,7 @@ from .pool import columns_of
 
 BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
 APART = ("wait", "cartpole")  # what has tables of its own
+BUSY_LOAD = 0.5  # of the minute before a run
 Line = dict[str, Any]
 
 
@@ -35,7 +36,15 @@ def page(head: Line, lines: Sequence[Line]) -> str:
     if notes:
         parts += ["### Where meanings differ", ""]
         parts += [f"- **{number}** {note}." for number, note in enumerate(notes, 1)]
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join(map(wrapped, "\n".join(parts).rstrip().splitlines())) + "\n"
+
+
+def wrapped(line: str) -> str:
+    """Text within 100 columns; rows of tables stay as they are."""
+    if line.startswith(("|", "#")) or not line:
+        return line
+    behind = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 100, subsequent_indent=behind, break_long_words=False)
 
 
 def items(lines: Sequence[Line]) -> list[str]:
@@ -55,6 +64,8 @@ def said(head: Line) -> str:
         f"Bytes are those of {head['wire']}.",
         "- Versions: " + ", ".join(versions(head)) + ".",
     ]
+    if head["load"][0] > BUSY_LOAD:
+        text.append("- **Provisional**: other work had the cores. Small differences are noise.")
     if head.get("interrupted"):
         text.append("- **Interrupted**: not all rounds were measured.")
     text += [
