@@ -143,6 +143,7 @@ static const struct rp_transport udp_transport = {
     .rebind = udp_rebind,
     .facts = udp_facts,
     .host = udp_host,
+    .more_room = RP_SOCKET_MORE,
 };
 
 static struct rp_udp_port *make_port(uint32_t mtu) {
