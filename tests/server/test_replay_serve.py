@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -149,6 +153,70 @@ def test_a_hangup_serves_the_config_as_it_is_now(config):
         assert server.served() == (address, 6)
         with Client(address) as client:
             assert client.table("main").capacity == 8192 and client.size("main") == 0
+
+
+def test_a_hangup_with_what_this_host_cannot_serve_keeps_what_is_served(config):
+    """Given SIGHUP with tables larger than this machine. Expect nothing changed.
+
+    Then with tables that only opening refuses, the process being limited. Expect the old config.
+    """
+    address = f"udp://127.0.0.1:{free_port()}"
+    with serving(config, address) as server, Client(address) as client:
+        client.extend("main", plain_rows(9))
+        written(config, plain(capacity=1_000_000_000), seed=6)
+        server.process.send_signal(signal.SIGHUP)
+        assert server.counters()["steps_committed"] == 9 and client.size("main") == 9
+        written(config, plain(capacity=8192), seed=6, sessions=2048, records=1)
+        server.process.send_signal(signal.SIGHUP)
+        assert server.told("stopped")["steps_committed"] == 9
+        assert server.served() == (address, 6)
+        room = (100 << 20) + 4096 * int(
+            Path(f"/proc/{server.process.pid}/statm").read_text().split()[0]
+        )
+        resource.prlimit(server.process.pid, resource.RLIMIT_AS, (room, room))
+        written(config, plain(capacity=1 << 22), seed=7)
+        server.process.send_signal(signal.SIGHUP)
+        server.told("stopped")
+        assert server.served() == (address, 6)  # the one before
+        assert server.counters()["sessions"] == 0
+        server.ended(signal.SIGTERM)
+
+
+def test_a_reader_that_is_gone_ends_nothing(config):
+    """Given a stdout that its reader closed, then SIGUSR1. Expect it to serve, then 0."""
+    with serving(config, ANY) as server, Client(server.address) as client:
+        client.extend("main", plain_rows(9))
+        server.process.stdout.close()
+        server.process.send_signal(signal.SIGUSR1)
+        assert client.size("main") == 9
+        server.process.send_signal(signal.SIGHUP)  # its lines have no reader either
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
+def test_a_full_pipe_holds_nothing_up(config):
+    """Given a stdout that nobody reads, and more lines than it holds. Expect all signals heard.
+
+    Once it is read again, expect the missing lines counted.
+    """
+    with serving(config, ANY) as server:
+        out = server.process.stdout
+        fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 4096)
+        status = Path(f"/proc/{server.process.pid}/status")
+        for _ in range(20):
+            server.process.send_signal(signal.SIGUSR1)
+            while int(status.read_text().split("ShdPnd:")[1].split()[0], 16):
+                select.select([], [], [], 0.01)  # until it is heard
+        os.set_blocking(out.fileno(), False)
+        seen = os.read(out.fileno(), 1 << 16)
+        assert b"lines_dropped" not in seen
+        server.process.send_signal(signal.SIGUSR1)
+        while b"lines_dropped" not in seen:
+            assert select.select([out], [], [], 30.0)[0], seen
+            seen += os.read(out.fileno(), 1 << 16)
+        server.process.send_signal(signal.SIGUSR1)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
 
 
 def free_port() -> int:
