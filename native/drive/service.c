@@ -341,11 +341,9 @@ static int open_server(struct rp_service *service, const struct rp_server_config
         return status;
     }
     uint64_t now = service_now(service);
-    status = (region->attached ? rp_server_attach : rp_server_create)(
+    status = (!region->attached ? rp_server_create
+              : service->options.verify ? rp_server_attach_verified : rp_server_attach)(
         &service->server, region->base, region->bytes, config, entropy, now, error);
-    if (!status && region->attached && service->options.verify) {
-        status = rp_server_verify_steps(service->server, error);
-    }
     if (!status) {
         service->bytes = region->bytes;
         service->attached = region->attached;

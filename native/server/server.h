@@ -75,6 +75,11 @@ int rp_server_create(struct rp_server **server, void *region, size_t bytes,
 int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
                      const struct rp_server_config *config, const uint8_t entropy[32],
                      uint64_t now_ns, char error[256]);
+/* The same, but only if rp_server_verify_steps finds no damage. That is asked before sessions,
+ * limiters or anything else in the region is changed. */
+int rp_server_attach_verified(struct rp_server **server, void *region, size_t bytes,
+                              const struct rp_server_config *config, const uint8_t entropy[32],
+                              uint64_t now_ns, char error[256]);
 /* Compares every stored step with its checksum, which reads all of the rings: 0, or -RP_BAD_REGION
  * and a sentence that names the first table with damaged steps, how many and one of their keys. */
 int rp_server_verify_steps(const struct rp_server *server, char error[256]);
