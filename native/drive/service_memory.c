@@ -321,7 +321,7 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
     } else if (segment->at_need) {
         failed = ftruncate(file, (off_t)segment->bytes) < 0
             ? errno
-            : allocate(file, segment->bytes - RP_PAGE_BYTES, RP_PAGE_BYTES);
+            : allocate(file, segment->bytes - RP_SEGMENT_ALIGN, RP_SEGMENT_ALIGN);
     } else {
         failed = allocate(file, 0, segment->bytes);
     }
@@ -346,8 +346,17 @@ static int check_host(const struct rp_segments *segments, char *error) {
     return segments->bytes > host ? no_room(error, segments, why) : 0;
 }
 
+/* No file could be mapped where its segment begins. */
+static int check_pages(const struct rp_memory *memory, char *error) {
+    long page = sysconf(_SC_PAGESIZE);
+    char why[128];
+    snprintf(why, sizeof why, "pages of memory have %ld bytes here, its files are laid out for %d "
+             "at most: serve without a region", page, (int)RP_SEGMENT_ALIGN);
+    return page > RP_SEGMENT_ALIGN ? refuse(error, memory->folder, why) : 0;
+}
+
 int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, char *error) {
-    int status = memory->folder[0] ? 0 : check_host(segments, error);
+    int status = memory->folder[0] ? check_pages(memory, error) : check_host(segments, error);
     if (status) {
         return status;
     }

@@ -31,12 +31,20 @@ struct rp_table;
 enum rp_segment_limits {
     RP_SEGMENTS_MAX = 2 + 2 * 16, /* state, weights, and two of each table */
     RP_SEGMENT_NAME_BYTES = 24,
-    RP_PAGE_BYTES = 4096,
 };
+
+/* Each segment is mapped from its file, so it begins where a page of memory may: pages have 4 KiB
+ * on x86-64, and up to 64 KiB elsewhere. A region is of one kind of machine; another's is refused.
+ * The POSIX build has the larger unit everywhere, so that any machine can test it. */
+#if defined(__x86_64__) && !defined(RP_POSIX)
+enum { RP_SEGMENT_ALIGN = 4096 };
+#else
+enum { RP_SEGMENT_ALIGN = 65536 };
+#endif
 
 struct rp_segment {
     char name[RP_SEGMENT_NAME_BYTES];
-    uint64_t offset; /* multiples of RP_PAGE_BYTES */
+    uint64_t offset; /* multiples of RP_SEGMENT_ALIGN */
     uint64_t bytes;
     char what[72];    /* for people: what takes the room */
     uint32_t at_need; /* 1: pages not written need no room yet: see rp_server_backing */
