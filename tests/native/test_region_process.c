@@ -232,6 +232,7 @@ int main(void) {
     check_budget();
     check_given_back();
     check_verify();
+    check_folder();
     snprintf(command, sizeof command, "rm -r %s", place);
     CHECK(system(command) == 0);
     return check_done("test_region_process");
