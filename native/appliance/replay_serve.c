@@ -334,7 +334,9 @@ static int open_each(struct rp_service **services, const struct request *request
         }
         status = rp_service_start(services[i]);
         if (status) {
-            return refuse_service(request->urls[i], status, "");
+            snprintf(error, sizeof error, "no thread can be started on core %d: is there one, and "
+                     "may this program use it?", options.core - 1);
+            return refuse_service(request->urls[i], status, options.core ? error : "");
         }
         rp_say(STDOUT_FILENO, "%sserving at %s (seed %llu)",
                rp_service_attached(services[i]) ? "took over the region, " : "",
@@ -466,6 +468,7 @@ int main(int count, char **words) {
     static struct configs configs; /* they are large, and point into themselves */
     struct request request;
     (void)signal(SIGPIPE, SIG_IGN); /* see say.h */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a region beyond ulimit -f is a sentence */
     int code = read_command(&request, count, words);
     if (code) {
         return rp_max(code, 0);

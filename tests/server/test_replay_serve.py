@@ -259,6 +259,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         ((), "a compiled config and an address"),
         ((config,), "a compiled config and an address"),
         (("--core", "first", config, ANY), "number of a core"),
+        (("--core", 900, config, ANY), "no thread can be started on core 900"),
         (("--forse", config, ANY), "--forse: no such option"),
         ((tmp_path / "none.bin", ANY), "No such file"),
         ((tmp_path, ANY), "Is a directory"),
@@ -319,6 +320,15 @@ def test_what_another_moment_may_mend_is_code_one(config):
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and "the port is taken" in done.stderr, done
     assert len(done.stderr.splitlines()) == 1 and "stopped" not in done.stdout
+
+
+def test_a_region_beyond_the_limit_of_files_is_one_sentence(config, tmp_path):
+    """Given ulimit -f below a region's files. Expect one sentence, and 1: no signal."""
+    words = [PROGRAM, "--region", str(tmp_path / "region"), str(config), ANY]
+    limited = ["sh", "-c", 'ulimit -f 100 && exec "$@"', "sh", *map(str, words)]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "File too large" in done.stderr, done
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_help_teaches():
