@@ -35,11 +35,13 @@ enum rp_segment_limits {
 
 /* Each segment is mapped from its file, so it begins where a page of memory may: pages have 4 KiB
  * on x86-64, and up to 64 KiB elsewhere. A region is of one kind of machine; another's is refused.
- * The POSIX build has the larger unit everywhere, so that any machine can test it. */
-#if defined(__x86_64__) && !defined(RP_POSIX)
-enum { RP_SEGMENT_ALIGN = 4096 };
+ * `make POSIX=1` defines the larger unit, so that any machine can test it. */
+#ifndef RP_SEGMENT_ALIGN
+#ifdef __x86_64__
+#define RP_SEGMENT_ALIGN 4096
 #else
-enum { RP_SEGMENT_ALIGN = 65536 };
+#define RP_SEGMENT_ALIGN 65536
+#endif
 #endif
 
 struct rp_segment {
