@@ -5,9 +5,11 @@ CC      ?= gcc
 BUILD   ?= $(if $(POSIX),build/posix,build)
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror
 CFLAGS  ?= -O2 -g
-CSTD    := -std=c11 -D_GNU_SOURCE $(if $(POSIX),-DRP_POSIX)
-# POSIX=1: the core as other systems compile it; headers that only Linux has stop its compiler.
-CORE    := $(if $(POSIX),-std=c11 -D_DEFAULT_SOURCE -DRP_POSIX -Itests/posix/linux_only,$(CSTD))
+OTHERS  := -DRP_POSIX -DRP_SEGMENT_ALIGN=65536
+CSTD    := -std=c11 -D_GNU_SOURCE $(if $(POSIX),$(OTHERS))
+# POSIX=1: the core as other systems compile it, with the larger segments of larger pages; headers
+# that only Linux has stop its compiler.
+CORE    := $(if $(POSIX),-std=c11 -D_DEFAULT_SOURCE $(OTHERS) -Itests/posix/linux_only,$(CSTD))
 NATIVE  := $(sort $(filter-out native/dpdk/% native/appliance/%,$(wildcard native/*/*.c)))
 HEADERS := $(sort $(wildcard native/*.h native/*/*.h tests/native/*.h))
 TESTS   := $(sort $(wildcard tests/native/test_*.c))

@@ -105,7 +105,8 @@ uint64_t rp_service_dropped_in(struct rp_service *service);
  * Close it. The sentence is the service's. */
 const char *rp_service_lost(struct rp_service *service);
 /* Null, or a sentence for the operator of this host, though the service goes on: another host says
- * it has its address. The sentence is the service's, and the same from then on. */
+ * it has its address, or its port holds fewer datagrams than it has sessions. The sentence is the
+ * service's; the first kind takes the place of the second. */
 const char *rp_service_remark(struct rp_service *service);
 /* Ends it from any thread: other calls under way come to their end, all later ones are answered
  * with -RP_CLOSED or 0; its thread, port and memory are gone when this returns. Twice is fine. */
@@ -183,6 +184,9 @@ int rp_link_table(struct rp_link *link, const char *name, struct rp_table_info *
                   uint64_t timeout_ns);
 int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_info *info,
                          uint64_t timeout_ns);
+/* A later writer of the same table that has more streams gets a larger place in the link, and the
+ * smaller one is used up. All places of a link have RP_STREAMS_MAX streams together, so that ever
+ * wider writers end with -RP_FULL: begin with the widest. */
 int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint16_t streams,
                    struct rp_writer_granted *granted, uint64_t timeout_ns);
 /* timeout_ns 0: one answer is waited for; where the limiter holds the batch back it ends BLOCKED at

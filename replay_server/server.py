@@ -67,7 +67,8 @@ class ServerOptions:
     lapse_ms      milliseconds that granted credit lasts
     weights_max   bytes of the largest weights; 0: no weights are kept
     receive_budget  datagrams that may be in flight towards the server; 0: half of what the port
-                  holds, since a repeated datagram may lie there beside the first one
+                  holds, since a repeated datagram may lie there beside the first one. One for
+                  each session is the least, also where the port holds fewer
 
     Raises ConfigError where an option is not valid, or two exclude each other.
     """
@@ -287,7 +288,9 @@ class Server:
 
     @property
     def remark(self) -> str:
-        """A warning for the operator of this host, or "": another host has the server's address."""
+        """A warning for the operator of this host, or "": another host has the server's address,
+        or the socket holds fewer datagrams than there are sessions.
+        """
         return _native.text(lib.rp_service_remark(self._service.raw))
 
     def turn(self) -> int:

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "appliance/compiled.h"
+#include "appliance/say.h"
 #include "base/minmax.h"
 #include "replay.h"
 
@@ -25,7 +26,9 @@ static const char help[] =
     "\n"
     "Serves the tables of CONFIG at each URL, every one with memory of its own, until SIGINT or\n"
     "SIGTERM; then, and at SIGUSR1, prints what it counted. At SIGHUP it reads CONFIG anew and\n"
-    "serves that, in empty tables; a wrong one changes nothing. CONFIG is made where Python is:\n"
+    "serves that, in empty tables; a wrong one changes nothing. If this host cannot serve the new\n"
+    "one, it serves the old one again, in empty tables. Lines that nobody reads are dropped, and\n"
+    "counted in the next one that is read. CONFIG is made where Python is:\n"
     "  replay-server serve tables.toml --compile CONFIG\n"
     "\n"
     "  --busy         its threads never sleep\n"
@@ -52,7 +55,7 @@ struct request {
 };
 
 static int refuse(const char *what, const char *why) {
-    fprintf(stderr, "replay-serve: %s: %s\n", what, why);
+    rp_say(STDERR_FILENO, "replay-serve: %s: %s", what, why);
     return EXIT_WRONG;
 }
 
@@ -225,7 +228,7 @@ static uint8_t *read_file(const char *path, size_t *size) {
 /* ---- serving ---- */
 
 static void print_fact(const char *name, uint64_t number, const char *sentence) {
-    printf("%-26s %12llu  %s\n", name, (unsigned long long)number, sentence);
+    rp_say(STDOUT_FILENO, "%-26s %12llu  %s", name, (unsigned long long)number, sentence);
 }
 
 /* One line that says where and how much, then every counter that moved. */
@@ -233,7 +236,8 @@ static void print_counters(struct rp_service *service, const char *what) {
     static struct rp_measures measures; /* one thread asks; it is large */
     uint64_t counters[RP_COUNTER_COUNT] = {0};
     (void)rp_service_counters(service, counters);
-    printf("%s %s: %llu steps stored, %llu items sampled\n", what, rp_service_address(service),
+    rp_say(STDOUT_FILENO, "%s %s: %llu steps stored, %llu items sampled", what,
+           rp_service_address(service),
            (unsigned long long)counters[RP_COUNT_steps_committed],
            (unsigned long long)counters[RP_COUNT_items_sampled]);
     for (int i = 0; i < RP_COUNTER_COUNT; i++) {
@@ -251,8 +255,7 @@ static void print_counters(struct rp_service *service, const char *what) {
         const struct rp_fact *fact = &measures.facts[i];
         print_fact((const char *)fact->name, fact->value, (const char *)fact->sentence);
     }
-    printf("end %s\n", rp_service_address(service));
-    fflush(stdout);
+    rp_say(STDOUT_FILENO, "end %s", rp_service_address(service));
 }
 
 /* ---- configs ---- */
@@ -331,15 +334,16 @@ static int open_each(struct rp_service **services, const struct request *request
         }
         status = rp_service_start(services[i]);
         if (status) {
-            return refuse_service(request->urls[i], status, "");
+            snprintf(error, sizeof error, "no thread can be started on core %d: is there one, and "
+                     "may this program use it?", options.core - 1);
+            return refuse_service(request->urls[i], status, options.core ? error : "");
         }
-        printf("%sserving at %s (seed %llu)\n",
+        rp_say(STDOUT_FILENO, "%sserving at %s (seed %llu)",
                rp_service_attached(services[i]) ? "took over the region, " : "",
                rp_service_address(services[i]), (unsigned long long)rp_service_seed(services[i]));
         if (rp_service_changes(services[i])[0]) {
-            printf("changed in the region: %s\n", rp_service_changes(services[i]));
+            rp_say(STDOUT_FILENO, "changed in the region: %s", rp_service_changes(services[i]));
         }
-        fflush(stdout);
         options.core += options.core != 0;
     }
     return 0;
@@ -354,31 +358,66 @@ static int open_all(struct rp_service **services, const struct request *request,
     return code;
 }
 
-/* SIGHUP: the config as it is now, in empty tables. A wrong one changes nothing. */
-static int reload(struct rp_service **services, const struct request *request) {
-    static struct loaded loaded;
+/* Whether each server's tables fit into this machine, which opening them would ask too late: the
+ * old ones are gone by then. */
+static int check_memory(const struct request *request, const struct rp_compiled *compiled) {
+    double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    char error[RP_ERROR_BYTES] = "";
+    for (int i = 0; i < request->url_count; i++) {
+        double bytes = (double)rp_service_bytes(&compiled->config, request->urls[i], error);
+        if (bytes > host) {
+            snprintf(error, sizeof error,
+                     "its tables take %.1f MiB, this machine has %.1f MiB: nothing is changed",
+                     bytes / (1 << 20), host / (1 << 20));
+            return refuse(request->config, error);
+        }
+    }
+    return 0;
+}
+
+/* The config that is served, and room for the next one. */
+struct configs {
+    struct loaded loaded[2];
+    int served;
+};
+
+/* SIGHUP: the config as it is now, in empty tables. A wrong one changes nothing. What only opening
+ * can tell is told when the old servers are closed: then the old config is served again. */
+static int reload(struct rp_service **services, const struct request *request,
+                  struct configs *configs) {
+    struct loaded *had = &configs->loaded[configs->served];
+    struct loaded *next = &configs->loaded[!configs->served];
     if (request->options.region_path) {
         (void)refuse("SIGHUP", "the tables of --region FOLDER stay as they are; stop, and start "
                      "anew with another file");
         return 0;
     }
-    if (load(&loaded, request)) {
+    if (load(next, request)) {
+        return 0;
+    }
+    if (check_memory(request, &next->compiled)) {
+        unload(next);
         return 0;
     }
     close_all(services, request->url_count, 1);
-    int code = open_all(services, request, &loaded.compiled);
-    unload(&loaded);
-    return code;
+    if (open_all(services, request, &next->compiled) == 0) {
+        unload(had);
+        configs->served = !configs->served;
+        return 0;
+    }
+    unload(next);
+    (void)refuse("SIGHUP", "the config before it is served again, in empty tables");
+    return open_all(services, request, &had->compiled);
 }
 
 /* EXIT_HOST once one of them cannot be reached any more. A remark about its network is printed
- * once. */
-static int look_after(struct rp_service **services, int count, int *remarked) {
+ * when it is new. */
+static int look_after(struct rp_service **services, int count, const char **remarked) {
     for (int i = 0; i < count; i++) {
         const char *why = rp_service_lost(services[i]), *remark = rp_service_remark(services[i]);
-        if (remark && !remarked[i]) {
+        if (remark && remark != remarked[i]) {
             (void)refuse(rp_service_address(services[i]), remark);
-            remarked[i] = 1;
+            remarked[i] = remark;
         }
         if (why) {
             (void)refuse(rp_service_address(services[i]), why);
@@ -390,21 +429,26 @@ static int look_after(struct rp_service **services, int count, int *remarked) {
 
 /* Until a signal that ends, a restart that fails, or a card that is taken away. */
 static int attend(struct rp_service **services, const struct request *request,
-                  const sigset_t *signals) {
+                  struct configs *configs, const sigset_t *signals) {
     const struct timespec look = {0, LOOK_NS};
-    int number = 0, code = 0, remarked[SERVICES_MAX] = {0};
+    const char *remarked[SERVICES_MAX] = {NULL};
+    int number = 0, code = 0;
     while (!code && number != SIGINT && number != SIGTERM) {
         number = sigtimedwait(signals, NULL, &look);
         for (int i = 0; i < request->url_count && number == SIGUSR1; i++) {
             print_counters(services[i], "serving");
         }
-        code = number == SIGHUP ? reload(services, request)
-            : look_after(services, request->url_count, remarked);
+        if (number == SIGHUP) {
+            code = reload(services, request, configs);
+            memset(remarked, 0, sizeof remarked); /* the services are others */
+        } else {
+            code = look_after(services, request->url_count, remarked);
+        }
     }
     return code;
 }
 
-static int serve(const struct request *request, const struct rp_compiled *compiled) {
+static int serve(const struct request *request, struct configs *configs) {
     static const int handled[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     struct rp_service *services[SERVICES_MAX] = {NULL};
     sigset_t signals;
@@ -414,23 +458,25 @@ static int serve(const struct request *request, const struct rp_compiled *compil
     }
     /* before any thread begins, so that no other one gets them */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    int code = open_all(services, request, compiled);
-    code = code ? code : attend(services, request, &signals);
+    int code = open_all(services, request, &configs->loaded[configs->served].compiled);
+    code = code ? code : attend(services, request, configs, &signals);
     close_all(services, request->url_count, 1);
     return code;
 }
 
 int main(int count, char **words) {
-    static struct loaded loaded;
+    static struct configs configs; /* they are large, and point into themselves */
     struct request request;
+    (void)signal(SIGPIPE, SIG_IGN); /* see say.h */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a region beyond ulimit -f is a sentence */
     int code = read_command(&request, count, words);
     if (code) {
         return rp_max(code, 0);
     }
-    code = load(&loaded, &request);
+    code = load(&configs.loaded[0], &request);
     if (!code) {
-        code = serve(&request, &loaded.compiled);
-        unload(&loaded);
+        code = serve(&request, &configs);
+        unload(&configs.loaded[configs.served]);
     }
     return code;
 }

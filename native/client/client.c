@@ -127,6 +127,9 @@ static int settle_options(struct rp_client_options *options, char error[256]) {
     set_default(&options->tables_max, RP_TABLES_MAX);
     set_default(&options->retry_us_min, 20000);
     set_default(&options->retry_us_max, RP_RETRY_US_MAX);
+    if (options->connect_timeout_ns > UINT64_MAX / 2) { /* added to now, it is to stay later */
+        options->connect_timeout_ns = UINT64_MAX / 2;
+    }
     if (options->connect_timeout_ns == 0) {
         options->connect_timeout_ns = 5000 * CLIENT_MS;
     }

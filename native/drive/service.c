@@ -36,6 +36,7 @@ struct rp_service {
     char address[RP_URL_TEXT_BYTES];
     char lost[RP_ERROR_BYTES]; /* why no client can reach it again, once that is so */
     char remark[RP_ERROR_BYTES]; /* what else its transport said, once it did */
+    char little[RP_ERROR_BYTES]; /* that its port holds less than a datagram of each session */
     char changes[RP_ERROR_BYTES]; /* this and below: as it was when it opened */
     uint64_t bytes;
     uint64_t seed;
@@ -239,7 +240,8 @@ const char *rp_service_remark(struct rp_service *service) {
         }
         rp_gate_leave(&service->gate);
     }
-    return service->remark[0] ? service->remark : NULL;
+    const char *said = service->remark[0] ? service->remark : service->little;
+    return said[0] ? said : NULL;
 }
 
 /* ---- opening and closing ---- */
@@ -258,10 +260,27 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
 /* How many datagrams clients may have under way towards a port that holds `room` of them: half. A
  * quarter may hold repeats of datagrams that are there already. Another quarter may count as full
  * though it was read: the kernel frees the space of read datagrams in shares as large as that.
- * Where half is less than one for each session, it is one for each, as far as there is room. */
-static uint32_t promised(uint32_t room, uint32_t sessions) {
-    uint32_t half = room / 2;
-    return half > sessions ? half : rp_min(room, sessions);
+ *
+ * One for each session is the least, also where the port holds fewer: nobody could ask for anything
+ * without one. The host's bounds are no reason to refuse: most sessions are idle most of the time,
+ * and what finds no room then is lost and sent again, as on any network. */
+static uint32_t promised(uint32_t room, const struct rp_server_config *config) {
+    uint32_t half = room / 2, sessions = config->sessions_max;
+    uint32_t most = rp_max(room, sessions);
+    uint32_t wanted = config->receive_budget ? config->receive_budget : rp_max(half, sessions);
+    return rp_min(wanted, most);
+}
+
+/* Says so where not even one datagram of each session fits. */
+static void remark_room(struct rp_service *service, uint32_t sessions) {
+    const struct rp_port_base *port = rp_port_base(service->port);
+    const char *more = port->transport->more_room;
+    if (port->receive_budget < sessions) {
+        snprintf(service->little, sizeof service->little,
+                 "%.80s: %u datagrams of %u bytes fit in here, %u sessions may send at once: "
+                 "more are lost and sent again; a smaller ?mtu= fits more%s",
+                 service->address, port->receive_budget, port->mtu, sessions, more ? more : "");
+    }
 }
 
 static int open_port(struct rp_service *service, struct rp_server_config *config, const char *url,
@@ -283,10 +302,8 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
     }
     uint32_t room = rp_port_base(service->port)->receive_budget;
     config->mtu = rp_port_base(service->port)->mtu;
-    if (!config->receive_budget) {
-        config->receive_budget = promised(room, config->sessions_max);
-    }
-    config->receive_budget = rp_min(config->receive_budget, room);
+    config->receive_budget = promised(room, config);
+    remark_room(service, config->sessions_max);
     return 0;
 }
 
@@ -324,11 +341,9 @@ static int open_server(struct rp_service *service, const struct rp_server_config
         return status;
     }
     uint64_t now = service_now(service);
-    status = (region->attached ? rp_server_attach : rp_server_create)(
+    status = (!region->attached ? rp_server_create
+              : service->options.verify ? rp_server_attach_verified : rp_server_attach)(
         &service->server, region->base, region->bytes, config, entropy, now, error);
-    if (!status && region->attached && service->options.verify) {
-        status = rp_server_verify_steps(service->server, error);
-    }
     if (!status) {
         service->bytes = region->bytes;
         service->attached = region->attached;

@@ -169,8 +169,13 @@ static int ends_in_dots(const char *path) {
 static int find_folder(struct rp_memory *memory, const char *path, char *error) {
     char state[PATH_MAX];
     snprintf(state, sizeof state, "%s/state", path); /* it fits, see rp_memory_open */
+    struct stat own;
     int status = lock_folder(memory, path, "another server uses this region", error);
     if (status == 0 && access(state, F_OK) == 0) {
+        if (fstat(memory->file, &own) < 0 || own.st_mode & S_IWOTH) {
+            return refuse(error, path, "a region that every user may change: chmod o-w it, if "
+                                       "nobody did");
+        }
         memory->attached = 1;
         snprintf(memory->folder, sizeof memory->folder, "%s", path);
         return 0;
@@ -221,8 +226,11 @@ int rp_memory_open(struct rp_memory *memory, const char *path, char *error) {
 const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char *error) {
     struct stat about;
     void *state = MAP_FAILED;
-    int file = openat(memory->file, "state", O_RDONLY | O_CLOEXEC);
-    if (file >= 0 && fstat(file, &about) == 0) {
+    /* a pipe of that name would be waited for */
+    int file = openat(memory->file, "state", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (file >= 0 && fstat(file, &about) == 0 && !S_ISREG(about.st_mode)) {
+        errno = ENODEV; /* as mmap has it */
+    } else if (file >= 0) {
         *bytes = (size_t)about.st_size;
         state = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, file, 0); /* EINVAL where it is empty */
     }
@@ -321,7 +329,7 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
     } else if (segment->at_need) {
         failed = ftruncate(file, (off_t)segment->bytes) < 0
             ? errno
-            : allocate(file, segment->bytes - RP_PAGE_BYTES, RP_PAGE_BYTES);
+            : allocate(file, segment->bytes - RP_SEGMENT_ALIGN, RP_SEGMENT_ALIGN);
     } else {
         failed = allocate(file, 0, segment->bytes);
     }
@@ -346,8 +354,17 @@ static int check_host(const struct rp_segments *segments, char *error) {
     return segments->bytes > host ? no_room(error, segments, why) : 0;
 }
 
+/* No file could be mapped where its segment begins. */
+static int check_pages(const struct rp_memory *memory, char *error) {
+    long page = sysconf(_SC_PAGESIZE);
+    char why[128];
+    snprintf(why, sizeof why, "pages of memory have %ld bytes here, its files are laid out for %d "
+             "at most: serve without a region", page, (int)RP_SEGMENT_ALIGN);
+    return page > RP_SEGMENT_ALIGN ? refuse(error, memory->folder, why) : 0;
+}
+
 int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, char *error) {
-    int status = memory->folder[0] ? 0 : check_host(segments, error);
+    int status = memory->folder[0] ? check_pages(memory, error) : check_host(segments, error);
     if (status) {
         return status;
     }

@@ -46,6 +46,12 @@ static inline void rp_socket_buffer(int socket, int option, uint32_t bytes) {
     }
 }
 
+#ifdef __linux__
+#define RP_SOCKET_MORE ", and sysctl -w net.core.rmem_max=8388608 makes room"
+#else
+#define RP_SOCKET_MORE ", and a larger kern.ipc.maxsockbuf or its like makes room"
+#endif
+
 #ifndef RP_POSIX
 
 typedef struct mmsghdr rp_datagram;

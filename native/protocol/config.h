@@ -57,7 +57,8 @@ struct rp_server_config {
     uint32_t batch_max;      /* items of one batch */
     uint32_t records;        /* sample records a session keeps */
     uint32_t mtu;            /* the largest datagram this server's port can take */
-    /* full datagrams that may be in flight towards it, all sessions together */
+    /* full datagrams that may be in flight towards it, all sessions together; one of each at
+     * least, whatever its port holds */
     uint32_t receive_budget;
     uint32_t idle_ms;        /* silence after which a session is given up */
     uint32_t lapse_ms;       /* life of a granted credit */

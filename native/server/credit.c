@@ -2,10 +2,12 @@
  * exceed what the port can take in one go.
  *
  * Every session may always have one datagram in flight. The rest (receive_budget - sessions_max) is
- * shared by the sessions that ask for more. A grant lapses a fixed time after it was made, so the
- * list of grants in order of time is also in order of lapsing: taking back costs one step per
- * lapsed grant. The client counts the same time from before the answer's arrival, so it stops
- * first.
+ * shared by the sessions that ask for more. Where the port holds fewer datagrams than there are
+ * sessions, nothing is shared, and what finds no room is lost and sent again.
+ *
+ * A grant lapses a fixed time after it was made, so the list of grants in order of time is also in
+ * order of lapsing: taking back costs one step per lapsed grant. The client counts the same time
+ * from before the answer's arrival, so it stops first.
  *
  *     sum over sessions of credit == granted_sum <= receive_budget - sessions_max
  */

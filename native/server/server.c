@@ -111,9 +111,11 @@ static int redo_keeps_header(const struct rp_region *region, const struct rp_int
            && rp_region_sum(&after) == region->sum; /* which is of the version too */
 }
 
-int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
-                     const struct rp_server_config *config, const uint8_t entropy[32],
-                     uint64_t now_ns, char error[256]) {
+/* What is refused before the assembly is dropped is left as it was, but for the redo of its intent,
+ * which every attach begins with. */
+static int attach(struct rp_server **result, void *memory, size_t bytes,
+                  const struct rp_server_config *config, const uint8_t entropy[32],
+                  uint64_t now_ns, int steps_too, char error[256]) {
     char changes[RP_COMPARE_BYTES];
     int status = rp_region_compare(memory, bytes, config, changes, error);
     if (status) {
@@ -135,6 +137,7 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
                       "the region's intent log is damaged: start with a new region");
     }
     status = attach_tables(server, error);
+    status = status || !steps_too ? status : rp_server_verify_steps(server, error);
     if (status) {
         return status;
     }
@@ -150,6 +153,18 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
     open_sessions(server);
     *result = server;
     return 0;
+}
+
+int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
+                     const struct rp_server_config *config, const uint8_t entropy[32],
+                     uint64_t now_ns, char error[256]) {
+    return attach(result, memory, bytes, config, entropy, now_ns, 0, error);
+}
+
+int rp_server_attach_verified(struct rp_server **result, void *memory, size_t bytes,
+                              const struct rp_server_config *config, const uint8_t entropy[32],
+                              uint64_t now_ns, char error[256]) {
+    return attach(result, memory, bytes, config, entropy, now_ns, 1, error);
 }
 
 void rp_server_backing(struct rp_server *server, rp_allocate *allocate, void *owner) {

@@ -31,12 +31,22 @@ struct rp_table;
 enum rp_segment_limits {
     RP_SEGMENTS_MAX = 2 + 2 * 16, /* state, weights, and two of each table */
     RP_SEGMENT_NAME_BYTES = 24,
-    RP_PAGE_BYTES = 4096,
 };
+
+/* Each segment is mapped from its file, so it begins where a page of memory may: pages have 4 KiB
+ * on x86-64, and up to 64 KiB elsewhere. A region is of one kind of machine; another's is refused.
+ * `make POSIX=1` defines the larger unit, so that any machine can test it. */
+#ifndef RP_SEGMENT_ALIGN
+#ifdef __x86_64__
+#define RP_SEGMENT_ALIGN 4096
+#else
+#define RP_SEGMENT_ALIGN 65536
+#endif
+#endif
 
 struct rp_segment {
     char name[RP_SEGMENT_NAME_BYTES];
-    uint64_t offset; /* multiples of RP_PAGE_BYTES */
+    uint64_t offset; /* multiples of RP_SEGMENT_ALIGN */
     uint64_t bytes;
     char what[72];    /* for people: what takes the room */
     uint32_t at_need; /* 1: pages not written need no room yet: see rp_server_backing */
@@ -75,6 +85,11 @@ int rp_server_create(struct rp_server **server, void *region, size_t bytes,
 int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
                      const struct rp_server_config *config, const uint8_t entropy[32],
                      uint64_t now_ns, char error[256]);
+/* The same, but only if rp_server_verify_steps finds no damage. That is asked before sessions,
+ * limiters or anything else in the region is changed. */
+int rp_server_attach_verified(struct rp_server **server, void *region, size_t bytes,
+                              const struct rp_server_config *config, const uint8_t entropy[32],
+                              uint64_t now_ns, char error[256]);
 /* Compares every stored step with its checksum, which reads all of the rings: 0, or -RP_BAD_REGION
  * and a sentence that names the first table with damaged steps, how many and one of their keys. */
 int rp_server_verify_steps(const struct rp_server *server, char error[256]);

@@ -94,7 +94,7 @@ static uint64_t place(struct rp_region *region, uint64_t bytes) {
 
 /* A segment ends, the next one begins: returns where. */
 static uint64_t turn_page(struct rp_region *region) {
-    region->bytes = rounded_to(RP_PAGE_BYTES, region->bytes);
+    region->bytes = rounded_to(RP_SEGMENT_ALIGN, region->bytes);
     return region->bytes;
 }
 

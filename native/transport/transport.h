@@ -82,6 +82,9 @@ struct rp_transport {
     /* A sentence for the operator of this host, the same from then on: another host says it has its
      * address. From any thread. Null, or null returned: there is none. */
     const char *(*remark)(struct rp_port *port);
+    /* The end of a sentence: how the operator of this host gets a larger receive_budget. Null: as
+     * large as it gets. */
+    const char *more_room;
 };
 
 struct rp_port_base {

@@ -143,6 +143,7 @@ static const struct rp_transport udp_transport = {
     .rebind = udp_rebind,
     .facts = udp_facts,
     .host = udp_host,
+    .more_room = RP_SOCKET_MORE,
 };
 
 static struct rp_udp_port *make_port(uint32_t mtu) {
@@ -153,15 +154,18 @@ static struct rp_udp_port *make_port(uint32_t mtu) {
     port->base.transport = &udp_transport;
     port->base.mtu = mtu;
     port->socket = -1;
-    (void)rp_wake_open(&port->wake);
     port->receive.memory = aligned_alloc(64, (size_t)RP_UDP_BUFFERS * RP_UDP_STRIDE);
     port->receive.free_count = RP_UDP_BUFFERS;
     port->receive.ask = 1;
     for (uint32_t i = 0; i < RP_UDP_BUFFERS; i++) {
         port->receive.free[i] = (uint16_t)(RP_UDP_BUFFERS - 1 - i);
     }
-    if (!rp_lease_open(&port->send, mtu) || port->wake.read < 0 || !port->receive.memory) {
+    int leased = rp_lease_open(&port->send, mtu);
+    (void)rp_wake_open(&port->wake); /* the last, so that errno is its own */
+    if (!leased || port->wake.read < 0 || !port->receive.memory) {
+        int why = port->wake.read < 0 ? errno : ENOMEM;
         udp_close((struct rp_port *)(void *)port);
+        errno = why;
         return NULL;
     }
     return port;
@@ -244,7 +248,7 @@ int rp_udp_open(struct rp_port **opened, const struct rp_url *url,
     }
     struct rp_udp_port *port = make_port(options->mtu);
     if (!port) {
-        snprintf(error, RP_URL_ERROR_BYTES, "%.90s: no memory for a port", text);
+        snprintf(error, RP_URL_ERROR_BYTES, "%.90s: no port: %s", text, strerror(errno));
         return -RP_NO_MEMORY;
     }
     status = open_socket(port, &address, options, text, error);

@@ -224,10 +224,11 @@ static struct zmq_port *make_port(uint32_t mtu) {
     port->base.transport = &zmq_transport;
     port->base.mtu = mtu;
     port->base.receive_budget = RP_ZMQ_RECEIVE_BUDGET;
-    (void)rp_wake_open(&port->wake);
+    int why = rp_wake_open(&port->wake) ? errno : ENOMEM;
     if (!rp_slots_open(&port->slots, mtu) || !rp_lease_open(&port->lease, mtu)
         || port->wake.read < 0) {
         zmq_close((struct rp_port *)(void *)port);
+        errno = why;
         return NULL;
     }
     return port;
@@ -247,8 +248,8 @@ int rp_zmq_open(struct rp_port **opened, const struct rp_url *url,
     }
     struct zmq_port *port = make_port(options->mtu);
     if (!port) {
-        snprintf(error, RP_URL_ERROR_BYTES, "zmq+tcp://%.60s:%u: no memory for a port", url->host,
-                 url->port);
+        snprintf(error, RP_URL_ERROR_BYTES, "zmq+tcp://%.60s:%u: no port: %s", url->host,
+                 url->port, strerror(errno));
         return -RP_NO_MEMORY;
     }
     port->zmq = *options->zmq;

@@ -264,12 +264,14 @@ static struct zmtp_port *make_port(uint32_t mtu) {
     port->listener = port->newcomer = -1;
     int failed = rp_ready_open(&port->ready, RP_ZMTP_CONNECTIONS_MAX + 1);
     failed = rp_wake_open(&port->wake) || failed;
+    int why = failed ? errno : ENOMEM;
     port->memory = mmap(NULL, rp_zmtp_memory(), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     port->memory = port->memory == MAP_FAILED ? NULL : port->memory;
     if (!rp_slots_open(&port->slots, mtu) || !rp_lease_open(&port->lease, mtu) || !port->memory
         || failed) {
         zmtp_close((struct rp_port *)(void *)port);
+        errno = why;
         return NULL;
     }
     for (size_t i = 0; i < RP_ZMTP_CONNECTIONS_MAX; i++) {
@@ -317,7 +319,7 @@ int rp_zmtp_open(struct rp_port **opened, const struct rp_url *url,
     }
     struct zmtp_port *port = make_port(options->mtu);
     if (!port) {
-        snprintf(error, RP_URL_ERROR_BYTES, "%.100s: no memory for a port", text);
+        snprintf(error, RP_URL_ERROR_BYTES, "%.100s: no port: %s", text, strerror(errno));
         return -RP_NO_MEMORY;
     }
     status = listen_at(port, &address, text, error);

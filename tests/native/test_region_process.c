@@ -11,7 +11,7 @@
 #include "drive.h"
 #include "process.h"
 
-enum { ROW = 64, CAPACITY = 4096 };
+enum { ROW = 64, CAPACITY = 4096, STATE_MAX = 8 << 20 };
 
 static char place[40];  /* a folder of this test's own */
 static char region[48]; /* PLACE/region */
@@ -99,10 +99,19 @@ static void check_no_room(void) {
 #endif
 }
 
+static size_t read_state(uint8_t *bytes) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/state", region);
+    int file = open(path, O_RDONLY);
+    ssize_t size = file < 0 ? -1 : read(file, bytes, STATE_MAX);
+    CHECK(size > 0 && size < STATE_MAX && close(file) == 0);
+    return (size_t)size;
+}
+
 /* Given a region whose every step lost its bytes. Expect it served as it is, and refused by who
- * asks to verify. */
+ * asks to verify, with nothing in it changed by a configuration that differs. */
 static void check_verify(void) {
-    static uint8_t steps[CAPACITY * ROW];
+    static uint8_t steps[CAPACITY * ROW], state[2][STATE_MAX];
     static struct drive_table made;
     struct rp_link_options options = {0};
     struct rp_service *service = open_region(1);
@@ -123,11 +132,44 @@ static void check_verify(void) {
     CHECK(pwrite(file, steps, sizeof steps, 0) == sizeof steps && close(file) == 0);
     rp_service_close(open_region(1));
     struct rp_service_options serve = {.region_path = region, .verify = 1};
+    size_t before = read_state(state[0]);
     drive_config(&made, CAPACITY, ROW);
+    made.table.samples_per_insert = 1; /* a narrower limiter would end its writers' sessions */
+    made.table.error_min = -2;
+    made.table.error_max = 3;
+    made.config.idle_ms++;
     CHECK(rp_service_open(&service, &made.config, "loopback://here", &serve, error)
           == -RP_BAD_REGION);
     CHECK(strstr(error, "200 of 200 steps are not the bytes"), "%s", error);
+    CHECK(read_state(state[1]) == before && memcmp(state[0], state[1], before) == 0,
+          "a refused region is changed");
     check_group("who asks to verify is told of steps that are damaged");
+}
+
+/* Given a folder that every user may change, one whose state is a pipe, and a new one. Expect two
+ * sentences at once, and room on the disk for the page of the weights' seal. */
+static void check_folder(void) {
+    static struct drive_table made;
+    struct rp_service_options serve = {.region_path = region};
+    struct rp_service *service;
+    struct stat about;
+    char path[64], other[64];
+    drive_config(&made, CAPACITY, ROW);
+    snprintf(path, sizeof path, "%s/weights", region);
+    CHECK(stat(path, &about) == 0 && about.st_blocks > 0, "a full disk would be a SIGBUS");
+    CHECK(chmod(region, 0777) == 0);
+    CHECK(rp_service_open(&service, &made.config, "loopback://here", &serve, error)
+          == -RP_SYSTEM);
+    CHECK(strstr(error, "every user may change: chmod o-w it"), "%s", error);
+    CHECK(chmod(region, 0700) == 0);
+    snprintf(path, sizeof path, "%s/state", region);
+    snprintf(other, sizeof other, "%s/state", place);
+    CHECK(rename(path, other) == 0 && mkfifo(path, 0600) == 0);
+    CHECK(rp_service_open(&service, &made.config, "loopback://here", &serve, error)
+          == -RP_BAD_REGION);
+    CHECK(strstr(error, "its file \"state\" cannot be read"), "%s", error);
+    CHECK(rename(other, path) == 0);
+    check_group("whose folder it is, and of what its files are");
 }
 
 /* Given a region that was served with the budget that its port says, then with more than that has.
@@ -190,6 +232,7 @@ int main(void) {
     check_budget();
     check_given_back();
     check_verify();
+    check_folder();
     snprintf(command, sizeof command, "rm -r %s", place);
     CHECK(system(command) == 0);
     return check_done("test_region_process");

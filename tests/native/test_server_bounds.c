@@ -53,7 +53,7 @@ static void situation_segments(void) {
     uint64_t record = (sizeof(struct rp_record) + 64 * sizeof(struct rp_batch_item) + 63) / 64 * 64;
     CHECK(rp_region_layout(&config, &region, error) == 0, "%s", error);
     CHECK(region.state_bytes - region.records - record * config.sessions_max * (config.records + 1)
-          < RP_PAGE_BYTES, "records and no more lie at the state's end");
+          < RP_SEGMENT_ALIGN, "records and no more lie at the state's end");
     struct rp_segments none, some;
     config.weights_max = 0;
     CHECK(rp_server_segments(&config, &none, error) == 0 && none.count == 7);
@@ -61,8 +61,8 @@ static void situation_segments(void) {
     CHECK(rp_server_segments(&config, &some, error) == 0 && some.count == 8);
     CHECK(some.segment[7].bytes >= RP_WEIGHTS_SLOTS + sizeof(struct rp_seal));
     for (uint32_t i = 0; i < some.count; i++) {
-        CHECK(some.segment[i].offset % RP_PAGE_BYTES == 0);
-        CHECK(some.segment[i].bytes > 0 && some.segment[i].bytes % RP_PAGE_BYTES == 0);
+        CHECK(some.segment[i].offset % RP_SEGMENT_ALIGN == 0);
+        CHECK(some.segment[i].bytes > 0 && some.segment[i].bytes % RP_SEGMENT_ALIGN == 0);
     }
     CHECK(some.segment[7].at_need && strcmp(some.segment[7].name, "weights") == 0);
     check_group("1 a region's segments");

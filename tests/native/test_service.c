@@ -361,6 +361,23 @@ static void check_dropped(void) {
     check_group("an answer that nobody takes is counted");
 }
 
+/* Given a client that waits for ever for its server. Expect it to connect and to be answered, and
+ * not to be out of time at once. */
+static void check_for_ever(void) {
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {.connect_timeout_ns = UINT64_MAX};
+    uint64_t counters[RP_COUNTER_COUNT];
+    uint32_t sessions = 0;
+    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
+    CHECK(rp_service_start(service) == 0);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    CHECK(drive_wait(link, rp_link_stats(link, counters, &sessions, DRIVE_TIMEOUT_NS),
+                     NULL) == 0);
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+    check_group("a time without end is not over at once");
+}
+
 /* Given sizes in the url, in the configuration, or in neither. Expect the first that is said to
  * count: for the memory that is needed, and for what the clients are told. */
 static void check_sizes(void) {
@@ -448,6 +465,7 @@ int main(void) {
     check_started();
     check_told();
     check_dropped();
+    check_for_ever();
     check_sizes();
     check_sentences();
     return check_done("test_service");

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -151,6 +155,70 @@ def test_a_hangup_serves_the_config_as_it_is_now(config):
             assert client.table("main").capacity == 8192 and client.size("main") == 0
 
 
+def test_a_hangup_with_what_this_host_cannot_serve_keeps_what_is_served(config):
+    """Given SIGHUP with tables larger than this machine. Expect nothing changed.
+
+    Then with tables that only opening refuses, the process being limited. Expect the old config.
+    """
+    address = f"udp://127.0.0.1:{free_port()}"
+    with serving(config, address) as server, Client(address) as client:
+        client.extend("main", plain_rows(9))
+        written(config, plain(capacity=1_000_000_000), seed=6)
+        server.process.send_signal(signal.SIGHUP)
+        assert server.counters()["steps_committed"] == 9 and client.size("main") == 9
+        written(config, plain(capacity=8192), seed=6, sessions=2048, records=1)
+        server.process.send_signal(signal.SIGHUP)
+        assert server.told("stopped")["steps_committed"] == 9
+        assert server.served() == (address, 6)
+        room = (100 << 20) + 4096 * int(
+            Path(f"/proc/{server.process.pid}/statm").read_text().split()[0]
+        )
+        resource.prlimit(server.process.pid, resource.RLIMIT_AS, (room, room))
+        written(config, plain(capacity=1 << 22), seed=7)
+        server.process.send_signal(signal.SIGHUP)
+        server.told("stopped")
+        assert server.served() == (address, 6)  # the one before
+        assert server.counters()["sessions"] == 0
+        server.ended(signal.SIGTERM)
+
+
+def test_a_reader_that_is_gone_ends_nothing(config):
+    """Given a stdout that its reader closed, then SIGUSR1. Expect it to serve, then 0."""
+    with serving(config, ANY) as server, Client(server.address) as client:
+        client.extend("main", plain_rows(9))
+        server.process.stdout.close()
+        server.process.send_signal(signal.SIGUSR1)
+        assert client.size("main") == 9
+        server.process.send_signal(signal.SIGHUP)  # its lines have no reader either
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
+def test_a_full_pipe_holds_nothing_up(config):
+    """Given a stdout that nobody reads, and more lines than it holds. Expect all signals heard.
+
+    Once it is read again, expect the missing lines counted.
+    """
+    with serving(config, ANY) as server:
+        out = server.process.stdout
+        fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 4096)
+        status = Path(f"/proc/{server.process.pid}/status")
+        for _ in range(20):
+            server.process.send_signal(signal.SIGUSR1)
+            while int(status.read_text().split("ShdPnd:")[1].split()[0], 16):
+                select.select([], [], [], 0.01)  # until it is heard
+        os.set_blocking(out.fileno(), False)
+        seen = os.read(out.fileno(), 1 << 16)
+        assert b"lines_dropped" not in seen
+        server.process.send_signal(signal.SIGUSR1)
+        while b"lines_dropped" not in seen:
+            assert select.select([out], [], [], 30.0)[0], seen
+            seen += os.read(out.fileno(), 1 << 16)
+        server.process.send_signal(signal.SIGUSR1)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
 def free_port() -> int:
     import socket
 
@@ -191,6 +259,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         ((), "a compiled config and an address"),
         ((config,), "a compiled config and an address"),
         (("--core", "first", config, ANY), "number of a core"),
+        (("--core", 900, config, ANY), "no thread can be started on core 900"),
         (("--forse", config, ANY), "--forse: no such option"),
         ((tmp_path / "none.bin", ANY), "No such file"),
         ((tmp_path, ANY), "Is a directory"),
@@ -251,6 +320,15 @@ def test_what_another_moment_may_mend_is_code_one(config):
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and "the port is taken" in done.stderr, done
     assert len(done.stderr.splitlines()) == 1 and "stopped" not in done.stdout
+
+
+def test_a_region_beyond_the_limit_of_files_is_one_sentence(config, tmp_path):
+    """Given ulimit -f below a region's files. Expect one sentence, and 1: no signal."""
+    words = [PROGRAM, "--region", str(tmp_path / "region"), str(config), ANY]
+    limited = ["sh", "-c", 'ulimit -f 100 && exec "$@"', "sh", *map(str, words)]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "File too large" in done.stderr, done
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_help_teaches():
