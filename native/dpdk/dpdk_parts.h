@@ -331,6 +331,13 @@ struct rp_naming { /* an interface may have several names; here its first one, a
 void rp_interface_name(void *naming);
 uint32_t rp_interface_mtu(const char *interface); /* 0: there is none of that name */
 int rp_interface_may_open(void); /* a raw socket */
+/* Over how many of its receive queues it spreads what comes, from the first one on; and what
+ * ethtool -L calls them. Where the kernel does not say: over one. dpdk_channels.c */
+struct rp_channels {
+    uint32_t spread;
+    const char *kind; /* "combined", "rx" */
+};
+struct rp_channels rp_interface_channels(const char *interface);
 /* Takes an address on an interface for this process, and a place on the interface, until
  * rp_lock_give() of both: 0. -1: the kernel or another process has them, as why[size] says. */
 struct rp_hold {

@@ -83,6 +83,20 @@ static int check_use(struct rp_opening *opening) {
                         "take an interface that this host does not use, or say take=on", what);
 }
 
+/* Its driver would leave the flows of further queues to the kernel, which answers none. */
+static int check_channels(struct rp_opening *opening) {
+    const struct rp_card *card = opening->card;
+    struct rp_channels channels = rp_interface_channels(card->what);
+    if (channels.spread <= card->queues.count) {
+        return 0;
+    }
+    snprintf(opening->why, sizeof opening->why, "%.16s spreads what comes over %u receive queues, "
+             "and AF_XDP would hear %u: say `ethtool -L %.16s %s %u`, or take net_af_packet",
+             card->what, channels.spread, card->queues.count, card->what, channels.kind,
+             card->queues.count);
+    return RP_SYSTEM;
+}
+
 int rp_vdev_check(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     int status = card->vdev == RP_VDEV_TAP ? check_tap(opening) : check_interface(opening);
@@ -93,6 +107,7 @@ int rp_vdev_check(struct rp_opening *opening) {
     }
     if (!status && card->vdev == RP_VDEV_AF_XDP) {
         status = check_use(opening);
+        status = status ? status : check_channels(opening);
     }
     if (!status && card->vdev == RP_VDEV_AF_XDP) {
         status = rp_xdp_check(card->interface, card->queues.count, opening->why,

@@ -521,7 +521,13 @@ def _nic_lines(nic: Nic, verdict: Verdict, plane: Object | None) -> list[str]:
     if verdict.usable != verdict.port:
         lack = "which takes virtual devices only" if ready(plane) else "which has no data plane"
         port = f"{NOT} by this build, {lack}; the port itself: {port}"
-    return [*rows, f"    {port}", *(f"        {command}" for command in verdict.commands)]
+    rows += [f"    {port}", *(f"        {command}" for command in verdict.commands)]
+    return rows + [
+        f"    AF_XDP there hears one receive queue, and {name} has {count}: "
+        f"ethtool -L {shell_word(name)} combined 1, or serve --shards {count}"
+        for name, count in nic.queues
+        if count > 1
+    ]
 
 
 def lines(report: Report) -> list[str]:
