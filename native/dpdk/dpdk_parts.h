@@ -106,6 +106,7 @@ struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c
     uint32_t count; /* one for each queue, in their order */
     struct rp_socket *list;
     struct rp_bpf bpf;
+    _Atomic uint64_t missed; /* frames, of raw sockets: what was asked so far */
 };
 
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
@@ -435,6 +436,9 @@ void rp_xdp_unhide(int here);
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
                      void (*run)(void *argument), void *argument);
 void rp_sockets_close(struct rp_sockets *sockets);
+/* Frames that came while their rings were full, beside those that the drivers count. From any
+ * thread, while they are open. */
+uint64_t rp_sockets_missed(struct rp_sockets *sockets);
 /* Call it before that where their driver is not ended: a mapped ring keeps its socket open. */
 void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */

@@ -297,6 +297,7 @@ void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *
             all.rx_nombuf += one.rx_nombuf;
         }
     }
+    all.imissed += first && wire->sockets ? rp_sockets_missed(wire->sockets) : 0;
     rp_fact_add(facts, count, RP_FACT_IN, "device_missed",
                 "frames that came while the device's ring was full", all.imissed);
     if (wire->served) {

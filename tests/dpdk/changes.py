@@ -1,0 +1,107 @@
+"""An interface that changes under a dpdk:// server: it is too full, it goes and is back at once, it
+gets another MAC address, its mtu is lowered.
+
+What cannot be served is counted or said. Conditions are awaited, never times. Run by
+`make test-dpdk`, as root.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from namespaces import INTERFACE, SERVER, inside, on, the_pair
+from veth import (
+    KINDS,
+    PORT,
+    WAIT_S,
+    datagram,
+    mac_of,
+    raw,
+    server_mac,
+)
+
+from replay_server.bench.namespaces import Pair
+
+FRAMES = 6000  # more than the rings of any of these devices hold
+
+FACTS = """
+import json, sys
+from conformance import plain
+from replay_server import Server
+with Server((plain(),), sys.argv[1], insecure=True) as server:
+    print("opened", flush=True)
+    for _ in sys.stdin:
+        facts = {fact.name: fact.value for fact in server.stats().facts}
+        print(json.dumps(facts | {"lost": server.lost, "remark": server.remark}), flush=True)
+"""
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    the_pair()
+    return request.param
+
+
+class Served:
+    """A server in a process of its own, at the server's end of a pair."""
+
+    def __init__(self, url: str, pair: Pair) -> None:
+        command = pair.server.inside([sys.executable, "-c", FACTS, url])
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, **pipes)
+        assert self.process.stdout.readline() == "opened\n"
+
+    def facts(self) -> dict:
+        """What it counts, and says."""
+        print(file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
+
+    def until(self, name: str, least: int = 1) -> dict:
+        """Its facts, once that one is there."""
+        for _ in range(int(WAIT_S * 100)):
+            facts = self.facts()
+            if (facts[name] if isinstance(facts[name], int) else len(facts[name])) >= least:
+                return facts
+            subprocess.run(["sleep", "0.01"], check=True)
+        raise AssertionError(f"{name}: {facts}")
+
+
+@contextmanager
+def served(kind: str, more: str = "", pair: Pair | None = None) -> Iterator[Served]:
+    url = f"dpdk://{SERVER}:{PORT}?{on(kind)}{more}"
+    server = Served(url, pair or the_pair())
+    try:
+        yield server
+    finally:
+        server.process.communicate(timeout=WAIT_S)
+    assert server.process.returncode == 0
+
+
+# -- a ring that is full --------------------------------------------------------------------------
+
+
+def test_frames_that_find_the_ring_full_are_counted(kind):
+    """Given a server that does not look, and more frames than its rings hold; then it looks. Expect
+    each frame received or counted as missed, however often that is asked."""
+    with served(kind) as server, raw() as send:
+        frame = bytes(datagram(mac_of(INTERFACE), server_mac(), 9))
+        before = server.facts()
+        server.process.send_signal(signal.SIGSTOP)
+        for _ in range(FRAMES):
+            send(frame)
+        server.process.send_signal(signal.SIGCONT)
+        after = server.facts()
+        for _ in range(200):
+            now = server.facts()
+            came = {name: now[name] - before[name] for name in ("closed_port", "device_missed")}
+            if sum(came.values()) >= FRAMES and now == after:
+                break
+            after = now
+        print(kind, came)
+        assert FRAMES <= sum(came.values()) <= FRAMES + 50 and came["device_missed"] > 0
