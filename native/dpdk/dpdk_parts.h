@@ -439,6 +439,8 @@ void rp_sockets_close(struct rp_sockets *sockets);
 /* Frames that came while their rings were full, beside those that the drivers count. From any
  * thread, while they are open. */
 uint64_t rp_sockets_missed(struct rp_sockets *sockets);
+/* Whether they still have the interface: not once that was deleted or moved, even if it is back. */
+int rp_sockets_bound(const struct rp_sockets *sockets, unsigned interface);
 /* Call it before that where their driver is not ended: a mapped ring keeps its socket open. */
 void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */

@@ -17,6 +17,7 @@
  * otherwise nobody closes them. So what is looked at then is opened before it.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
 #include <linux/if_xdp.h>
@@ -237,6 +238,28 @@ uint64_t rp_sockets_missed(struct rp_sockets *sockets) {
         }
     }
     return queues + atomic_load(&sockets->missed);
+}
+
+/* An interface that is deleted or moved lets its sockets go, and no other one gets them, not even
+ * one of its number. A send of nothing, which may wait, does nothing on a socket of AF_XDP: it says
+ * whether that has an interface. */
+static int is_bound(const struct rp_socket *socket, unsigned interface) {
+    struct sockaddr_ll address = {0};
+    socklen_t size = sizeof address;
+    if (socket->domain == AF_PACKET) {
+        return getsockname(socket->file, (struct sockaddr *)&address, &size) != 0
+            || address.sll_ifindex == (int)interface;
+    }
+    return send(socket->file, NULL, 0, 0) >= 0 || errno != ENXIO;
+}
+
+int rp_sockets_bound(const struct rp_sockets *sockets, unsigned interface) {
+    for (uint32_t i = 0; i < sockets->count; i++) {
+        if (!is_bound(&sockets->list[i], interface)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* It, if its number has not become another's. */

@@ -1,6 +1,7 @@
 /* Devices on interfaces of the kernel's: raw sockets, AF_XDP, a tap. The interface is checked
  * before its driver runs. Later it is looked at from time to time, since no event reports that an
- * interface is deleted, or that its XDP program is removed.
+ * interface is deleted, or that its XDP program is removed. One that goes and comes back between two
+ * looks has let go of its sockets, so those are looked at too.
  */
 #include <errno.h>
 #include <rte_alarm.h>
@@ -149,6 +150,10 @@ static void look(void *argument) {
     struct rp_link link;
     int status = rp_link_read(card->interface, &link);
     if (status == -ENODEV) {
+        atomic_store(&card->is_lost, 1);
+    } else if (!rp_sockets_bound(&card->sockets, card->interface)) {
+        snprintf(card->lost, sizeof card->lost, "the interface %.16s is gone, and back: it was "
+                 "deleted, or moved to another namespace, and let go of this server", card->what);
         atomic_store(&card->is_lost, 1);
     } else if (status == 0 && card->program && card->program != link.program) {
         snprintf(card->lost, sizeof card->lost, "the XDP program of %.16s, which brought its "

@@ -11,6 +11,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ from veth import (
     PORT,
     WAIT_S,
     datagram,
+    ip,
     mac_of,
     raw,
     server_mac,
@@ -68,7 +70,7 @@ class Served:
             facts = self.facts()
             if (facts[name] if isinstance(facts[name], int) else len(facts[name])) >= least:
                 return facts
-            subprocess.run(["sleep", "0.01"], check=True)
+            time.sleep(0.01)
         raise AssertionError(f"{name}: {facts}")
 
 
@@ -105,3 +107,45 @@ def test_frames_that_find_the_ring_full_are_counted(kind):
             after = now
         print(kind, came)
         assert FRAMES <= sum(came.values()) <= FRAMES + 50 and came["device_missed"] > 0
+
+
+# -- an interface that goes and is back ------------------------------------------------------------
+
+
+def index_of(pair: Pair) -> str:
+    return ip("-n", pair.server.namespace, "-o", "link", "show", INTERFACE).split(":")[0]
+
+
+def move(pair: Pair) -> None:
+    """To another namespace and back."""
+    server, other = pair.server.namespace, f"{pair.server.namespace}-other"
+    ip("netns", "add", other)
+    try:
+        ip("-n", server, "link", "set", INTERFACE, "netns", other)
+        ip("-n", other, "link", "set", INTERFACE, "netns", server)
+        ip("-n", server, "link", "set", INTERFACE, "up")
+    finally:
+        ip("netns", "del", other)
+
+
+def make_again(pair: Pair) -> None:
+    """Deleted, and another one of its name and number made."""
+    server, client = pair.server.namespace, pair.client.namespace
+    number = index_of(pair)
+    ip("-n", server, "link", "del", INTERFACE)
+    made = f"link add {INTERFACE} index {number} type veth peer name {INTERFACE} netns {client}"
+    ip("-n", server, *made.split())
+    ip("-n", server, "link", "set", INTERFACE, "up")
+
+
+@pytest.mark.parametrize("how", [move, make_again])
+def test_an_interface_that_was_gone_for_a_blink_is_gone(kind, how):
+    """Given a server that does not look while its interface goes and comes back, with the same name
+    and number. Expect it to say that it is gone: it hears nothing there any more."""
+    with Pair() as pair, served(kind, pair=pair) as server:
+        number = index_of(pair)
+        server.process.send_signal(signal.SIGSTOP)
+        how(pair)
+        assert index_of(pair) == number
+        server.process.send_signal(signal.SIGCONT)
+        assert f"the interface {INTERFACE} is gone, and back" in server.until("lost")["lost"]
