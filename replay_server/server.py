@@ -287,7 +287,8 @@ class Server:
 
     @property
     def remark(self) -> str:
-        """A warning for the operator of this host, or "": another host has the server's address."""
+        """A warning for the operator of this host, or "": another host has the server's address, or
+        its interface got another MAC address."""
         return _native.text(lib.rp_service_remark(self._service.raw))
 
     def turn(self) -> int:

@@ -371,14 +371,14 @@ static int reload(struct rp_service **services, const struct request *request) {
     return code;
 }
 
-/* EXIT_HOST once one of them cannot be reached any more. A remark about its network is printed
- * once. */
-static int look_after(struct rp_service **services, int count, int *remarked) {
+/* EXIT_HOST once one of them cannot be reached any more. Each remark about its network is printed
+ * once: `printed` has the last ones. */
+static int look_after(struct rp_service **services, int count, const char **printed) {
     for (int i = 0; i < count; i++) {
         const char *why = rp_service_lost(services[i]), *remark = rp_service_remark(services[i]);
-        if (remark && !remarked[i]) {
+        if (remark && remark != printed[i]) {
             (void)refuse(rp_service_address(services[i]), remark);
-            remarked[i] = 1;
+            printed[i] = remark;
         }
         if (why) {
             (void)refuse(rp_service_address(services[i]), why);
@@ -392,14 +392,15 @@ static int look_after(struct rp_service **services, int count, int *remarked) {
 static int attend(struct rp_service **services, const struct request *request,
                   const sigset_t *signals) {
     const struct timespec look = {0, LOOK_NS};
-    int number = 0, code = 0, remarked[SERVICES_MAX] = {0};
+    const char *printed[SERVICES_MAX] = {NULL};
+    int number = 0, code = 0;
     while (!code && number != SIGINT && number != SIGTERM) {
         number = sigtimedwait(signals, NULL, &look);
         for (int i = 0; i < request->url_count && number == SIGUSR1; i++) {
             print_counters(services[i], "serving");
         }
         code = number == SIGHUP ? reload(services, request)
-            : look_after(services, request->url_count, remarked);
+            : look_after(services, request->url_count, printed);
     }
     return code;
 }

@@ -11,6 +11,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "dpdk/frame.h"
 #include "dpdk/steer.h"
@@ -62,6 +63,13 @@ struct rp_dpdk_options { /* what stands behind ? in the url */
     int32_t probe; /* -1: not said, which is on */
     int32_t take;  /* an interface that this host uses, for AF_XDP; -1: not said, which is off */
 };
+
+/* A MAC address as a number, which threads can share. */
+static inline uint64_t rp_mac_number(const uint8_t *mac) {
+    uint64_t number = 0;
+    memcpy(&number, mac, RP_FRAME_MAC);
+    return number;
+}
 
 struct rp_lane {
     uint16_t device;
@@ -157,6 +165,7 @@ struct rp_wire {
     struct rp_seat seat;    /* there */
     const struct rp_queues *queues; /* of a card with several; null: there is one */
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
+    const _Atomic uint64_t *mac_now; /* of an interface, which may get another; null: it cannot */
     const _Atomic uint32_t *links; /* how often its link came; null: it has none */
     int claimed; /* this wire brought its device's address onto the network */
     int down;           /* a client's device could not be started again: not to be called */
@@ -365,6 +374,7 @@ struct rp_link {
     int has_program;  /* XDP's */
     uint32_t program; /* its number; 0: there are several */
     uint32_t listeners; /* how many made it promiscuous, beside the switch of `ip link` */
+    uint64_t mac;       /* by rp_mac_number; 0: it has none of Ethernet's */
 };
 typedef void rp_link_see(const struct rp_link *link, void *argument);
 /* rp_links_see calls `see` for each link, perhaps twice for some, or for the one of that number: 0,

@@ -162,6 +162,7 @@ static void look(void *argument) {
     } else {
         if (status == 0) {
             rp_card_see_link(card, link.has_carrier);
+            rp_card_see_mac(card, card->vdev == RP_VDEV_TAP ? 0 : link.mac);
         }
         (void)rte_eal_alarm_set(RP_CARD_LOOK_US, look, card);
     }

@@ -315,6 +315,11 @@ void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *
         rp_fact_add(facts, count, RP_FACT_LEVEL, "has_link", "1 while its interface has a carrier",
                     first ? (uint64_t)atomic_load(&wire->card->has_carrier) : 0);
     }
+    if (wire->mac_now) {
+        rp_fact_add(facts, count, RP_FACT_COUNT, "mac_changes",
+                    "times its interface got another MAC address, which it goes on under",
+                    first ? (uint64_t)atomic_load(&wire->card->macs) : 0);
+    }
     rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
                 all.rx_nombuf);
     rp_fact_add(facts, count, RP_FACT_LEVEL, "mbufs_in_use", "mbufs of its pool that are not free",

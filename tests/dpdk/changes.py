@@ -13,21 +13,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
+from conformance import plain, plain_rows
 from namespaces import INTERFACE, SERVER, inside, on, the_pair
+from neighbours import EVERYONE, OWN, THIEF, Listener, colons
 from veth import (
     KINDS,
     PORT,
+    PUSHER,
+    URL,
     WAIT_S,
+    all_there,
+    arp,
     datagram,
     ip,
     mac_of,
     raw,
     server_mac,
+    until,
 )
 
+from replay_server import Client, Server
 from replay_server.bench.namespaces import Pair
 
 FRAMES = 6000  # more than the rings of any of these devices hold
@@ -149,3 +157,71 @@ def test_an_interface_that_was_gone_for_a_blink_is_gone(kind, how):
         assert index_of(pair) == number
         server.process.send_signal(signal.SIGCONT)
         assert f"the interface {INTERFACE} is gone, and back" in server.until("lost")["lost"]
+
+
+# -- another MAC address ---------------------------------------------------------------------------
+
+OTHER_MAC = bytes.fromhex("021122334455")
+
+
+@contextmanager
+def another_mac(pair: Pair, mac: bytes) -> Iterator[None]:
+    """The interface at the server's end has that one for a while."""
+    with inside(pair.server):
+        before = mac_of(INTERFACE)
+
+    def become(mac: bytes) -> None:
+        ip("-n", pair.server.namespace, "link", "set", INTERFACE, "address", colons(mac))
+
+    become(mac)
+    try:
+        yield
+    finally:
+        become(before)
+
+
+def test_another_mac_address_of_its_interface_is_taken_up(kind):
+    """Given a server and its client, and an interface that gets another MAC address, and its first
+    one again. Expect that announced, the client's rows stored, ARP answered with it, and both
+    changes counted; the operator told once, and of a host that takes the address after that."""
+    with served(kind) as server, Client(URL, timeout=WAIT_S) as client, Listener() as heard:
+        client.extend("main", plain_rows(100, 1))
+        assert server.facts()["remark"] == ""
+        with another_mac(the_pair(), OTHER_MAC):
+            while next(heard.announcements())[6:12] != OTHER_MAC:
+                pass
+            rows = plain_rows(100, 2)
+            assert all_there(client, client.extend("main", rows), rows)
+            ip("neigh", "flush", "dev", INTERFACE)
+            with Client(URL, timeout=WAIT_S) as fresh:
+                assert fresh.size("main") == 200
+            told = server.until("mac_changes")
+            assert told["mac_changes"] == 1
+            assert f"another MAC address, {colons(OTHER_MAC)}" in told["remark"]
+        rows = plain_rows(100, 3)
+        assert all_there(client, client.extend("main", rows), rows)
+        assert server.until("mac_changes", 2)["remark"] == told["remark"]
+        with raw() as send:
+            send(arp(1, THIEF, SERVER, EVERYONE))
+        while "says it has this one's address" not in server.facts()["remark"]:
+            time.sleep(0.01)
+
+
+def test_a_client_past_the_kernel_takes_up_another_mac_address_of_its_interface(kind):
+    """Given a client that pushes over a device of its own, whose interface gets another MAC
+    address, and a server of the kernel's. Expect that announced, and more rows stored."""
+    with Pair() as pair, ExitStack() as open_:
+        with inside(pair.client):
+            heard = open_.enter_context(Listener())
+            server = Server((plain(65536),), f"udp://{pair.client.address}:{PORT}", insecure=True)
+        open_.enter_context(server)
+        url = f"dpdk://{pair.client.address}:{PORT}?{on(kind)},ip={OWN}"
+        command = pair.server.inside([sys.executable, "-c", PUSHER, url, "on"])
+        client = open_.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        open_.callback(client.kill)
+        assert client.stdout.readline().strip() == "pushed"
+        with another_mac(pair, OTHER_MAC):
+            while next(heard.arps(1, OWN, OWN))[6:12] != OTHER_MAC:
+                pass
+            stored = server.counters()["steps_committed"]
+            until(lambda: server.counters()["steps_committed"] > stored + 1000, "it goes on")
