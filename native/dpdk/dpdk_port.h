@@ -53,7 +53,8 @@ uint16_t rp_dpdk_some_port(void);
 void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane);
 
 /* dpdk_arp.c: a port on the network. _opened: it was opened. _announce: announces its address,
- * where that is due; behind a MAC address that is new, with that. _defend: another host claims the address. */
+ * where that is due, after it took up its interface's MAC address. _defend: another host claims the
+ * address. */
 void rp_arp_opened(struct port *port);
 void rp_arp_announce(struct port *port);
 void rp_arp_defend(struct port *port, const uint8_t *mac);

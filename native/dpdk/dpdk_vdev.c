@@ -1,7 +1,7 @@
 /* Devices on interfaces of the kernel's: raw sockets, AF_XDP, a tap. The interface is checked
  * before its driver runs. Later it is looked at from time to time, since no event reports that an
- * interface is deleted, or that its XDP program is removed. One that goes and comes back between two
- * looks has let go of its sockets, so those are looked at too.
+ * interface is deleted, or that its XDP program is removed. One that goes and comes back between
+ * two looks has let go of its sockets, so those are looked at too.
  */
 #include <errno.h>
 #include <rte_alarm.h>

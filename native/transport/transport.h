@@ -79,9 +79,9 @@ struct rp_transport {
     /* A sentence once the device is taken away: nothing comes or goes any more, close the port.
      * From any thread. Null, or null returned: not so. */
     const char *(*lost)(struct rp_port *port);
-    /* A sentence for the operator of this host: its interface has another MAC address; or, from then
-     * on, another host says it has its address. From any thread. Null, or null returned: there is
-     * none. */
+    /* A sentence for the operator of this host: its interface has another MAC address; or, from
+     * then on, another host says it has its address. From any thread. Null, or null returned: there
+     * is none. */
     const char *(*remark)(struct rp_port *port);
 };
 

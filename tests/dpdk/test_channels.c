@@ -1,6 +1,6 @@
-/* Over how many receive queues a card spreads what comes (dpdk_channels.c), as a kernel says it that
- * is made up here: cards with a table, with rules, and ones that do not tell. Unprivileged; run by
- * `make test-dpdk`.
+/* Over how many receive queues a card spreads what comes (dpdk_channels.c), as a kernel says it
+ * that is made up here: cards with a table, with rules, and ones that do not tell. Unprivileged;
+ * run by `make test-dpdk`.
  */
 #include <errno.h>
 #include <linux/ethtool.h>
