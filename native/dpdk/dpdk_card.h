@@ -46,6 +46,7 @@ struct rp_card {
     int spare; /* a file of AF_XDP's, closed at its end for the questions then; -1: none */
     char lost[128];
     _Atomic int has_carrier; /* as the interrupt thread saw last */
+    _Atomic int is_short; /* its interface's own mtu is below what it sends */
     _Atomic uint32_t links;  /* how often that came, since it was opened */
     uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
     struct rp_sockets sockets;

@@ -370,6 +370,7 @@ struct rp_link {
     int has_carrier; /* something is at the other end */
     unsigned master; /* a bridge, a bond: their number */
     unsigned below;  /* what it stands on, or a veth's other end, where that is here */
+    uint32_t mtu;
     uint32_t queues;
     int has_program;  /* XDP's */
     uint32_t program; /* its number; 0: there are several */

@@ -162,6 +162,8 @@ static void look(void *argument) {
     } else {
         if (status == 0) {
             rp_card_see_link(card, link.has_carrier);
+            atomic_store(&card->is_short, card->vdev != RP_VDEV_TAP
+                         && link.mtu < card->mtu + RP_CARD_IP_HEADERS);
             rp_card_see_mac(card, card->vdev == RP_VDEV_TAP ? 0 : link.mac);
         }
         (void)rte_eal_alarm_set(RP_CARD_LOOK_US, look, card);

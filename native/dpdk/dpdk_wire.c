@@ -319,6 +319,9 @@ void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *
         rp_fact_add(facts, count, RP_FACT_COUNT, "mac_changes",
                     "times its interface got another MAC address, which it goes on under",
                     first ? (uint64_t)atomic_load(&wire->card->macs) : 0);
+        rp_fact_add(facts, count, RP_FACT_LEVEL, "mtu_is_short",
+                    "1 while its interface's own mtu is too small: larger datagrams are lost",
+                    first ? (uint64_t)atomic_load(&wire->card->is_short) : 0);
     }
     rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
                 all.rx_nombuf);

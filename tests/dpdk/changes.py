@@ -225,3 +225,23 @@ def test_a_client_past_the_kernel_takes_up_another_mac_address_of_its_interface(
                 pass
             stored = server.counters()["steps_committed"]
             until(lambda: server.counters()["steps_committed"] > stored + 1000, "it goes on")
+
+
+# -- a smaller mtu -----------------------------------------------------------------------------
+
+
+def test_an_mtu_that_is_too_small_for_answers_is_shown(kind):
+    """Given an interface whose own mtu is lowered below the server's, and raised again. Expect that
+    shown for as long, since no device counts what it does not send."""
+
+    def set_mtu(mtu: int) -> None:
+        ip("-n", the_pair().server.namespace, "link", "set", INTERFACE, "mtu", str(mtu))
+
+    with served(kind) as server:
+        assert server.facts()["mtu_is_short"] == 0
+        set_mtu(1400)
+        try:
+            server.until("mtu_is_short")
+        finally:
+            set_mtu(1500)
+        until(lambda: server.facts()["mtu_is_short"] == 0, "it is large enough again")
