@@ -169,8 +169,8 @@ static int rename_host(struct port *port) {
     memcpy(port->host.mac, &mac, sizeof port->host.mac);
     rp_dpdk_pack(&port->base.address, &port->host, 0);
     if (!atomic_load_explicit(&port->is_renamed, memory_order_relaxed)) {
-        snprintf(port->renamed, sizeof port->renamed, "this host's interface has another MAC address, "
-                 MAC_FORMAT ": it goes on under that one", MAC_BYTES(port->host.mac));
+        snprintf(port->renamed, sizeof port->renamed, "this host's interface has another MAC "
+                 "address, " MAC_FORMAT ": it goes on under that one", MAC_BYTES(port->host.mac));
         atomic_store_explicit(&port->is_renamed, 1, memory_order_release);
     }
     return 1;
