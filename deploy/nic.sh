@@ -514,6 +514,15 @@ hugepages() {
     [ "$count" -eq 0 ] || mount_hugepages
 }
 
+# tell_queues: what AF_XDP, which hears the first receive queue, needs on the card's interfaces.
+tell_queues() {
+    interfaces_of "$device" | while read -r interface; do
+        count=$(ls -d "$root/sys/class/net/$interface/queues"/rx-* 2>/dev/null | grep -c .)
+        [ "$count" -le 1 ] || say "! AF_XDP there hears one receive queue, and $interface has" \
+            "$count: ethtool -L $interface combined 1"
+    done
+}
+
 status() {
     for place in "$root"/sys/kernel/mm/hugepages/*; do
         [ -d "$place" ] && say "$(basename "$place"): $(read_word "$place/free_hugepages") free" \
@@ -523,7 +532,8 @@ status() {
         case $(read_word "$device/class") in
         0x02*) say "$(basename "$device") driver=$(link_name "$device/driver")" \
             "node=$(read_word "$device/numa_node") group=$(link_name "$device/iommu_group")" \
-            "interfaces=$(interfaces_of "$device" | tr '\n' ' ')" ;;
+            "interfaces=$(interfaces_of "$device" | tr '\n' ' ')"
+            tell_queues ;;
         esac
     done
 }

@@ -104,9 +104,9 @@ uint64_t rp_service_dropped_in(struct rp_service *service);
 /* Null, or a sentence once no client can reach this service again: its network card was taken away.
  * Close it. The sentence is the service's. */
 const char *rp_service_lost(struct rp_service *service);
-/* Null, or a sentence for the operator of this host, though the service goes on: another host says
- * it has its address, or its port holds fewer datagrams than it has sessions. The sentence is the
- * service's; the first kind takes the place of the second. */
+/* Null, or a sentence for the operator of this host, though the service goes on: its interface has
+ * another MAC address, another host says it has its address, or its port holds fewer datagrams than
+ * it has sessions. The sentence is the service's; a newer one may follow. */
 const char *rp_service_remark(struct rp_service *service);
 /* Ends it from any thread: other calls under way come to their end, all later ones are answered
  * with -RP_CLOSED or 0; its thread, port and memory are gone when this returns. Twice is fine. */

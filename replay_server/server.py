@@ -289,8 +289,8 @@ class Server:
     @property
     def remark(self) -> str:
         """A warning for the operator of this host, or "": another host has the server's address,
-        or the socket holds fewer datagrams than there are sessions.
-        """
+        its interface got another MAC address, or the socket holds fewer datagrams than there are
+        sessions."""
         return _native.text(lib.rp_service_remark(self._service.raw))
 
     def turn(self) -> int:

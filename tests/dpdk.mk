@@ -26,9 +26,10 @@ dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs D
 $(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -shared -fvisibility=hidden -Wl,-z,defs $(DPDK_CFLAGS) \
 	    -Inative $(DPDK_SOURCES) -o $@ $(DPDK_LIBS) -lpthread
-test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_share $(BUILD)/test_netlink $(BUILD)/test_gone $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_lend $(BUILD)/test_watched $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
+test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_share $(BUILD)/test_netlink $(BUILD)/test_channels $(BUILD)/test_gone $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_lend $(BUILD)/test_watched $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
 	$(Q)$(BUILD)/test_share
 	$(Q)$(BUILD)/test_netlink
+	$(Q)$(BUILD)/test_channels
 	$(Q)$(BUILD)/test_gone
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
@@ -67,6 +68,8 @@ $(BUILD)/test_share: tests/dpdk/test_share.c $(SHARED) $(DPDK_HEADERS)
 	    -Wl,--wrap=close,--wrap=munmap -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_net_ring -lrte_eal -lpthread
 $(BUILD)/test_gone: tests/dpdk/test_gone.c native/dpdk/dpdk_gone.c native/dpdk/memif.c $(DPDK_HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< native/dpdk/dpdk_gone.c native/dpdk/memif.c -o $@
+$(BUILD)/test_channels: tests/dpdk/test_channels.c native/dpdk/dpdk_channels.c $(DPDK_HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< native/dpdk/dpdk_channels.c -o $@ -Wl,--wrap=ioctl
 $(BUILD)/test_netlink: tests/dpdk/test_netlink.c native/dpdk/dpdk_links.c $(DPDK_HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< native/dpdk/dpdk_links.c -o $@ \
 	    -Wl,--wrap=socket,--wrap=setsockopt,--wrap=send,--wrap=recv

@@ -410,14 +410,14 @@ static int reload(struct rp_service **services, const struct request *request,
     return open_all(services, request, &had->compiled);
 }
 
-/* EXIT_HOST once one of them cannot be reached any more. A remark about its network is printed
- * when it is new. */
-static int look_after(struct rp_service **services, int count, const char **remarked) {
+/* EXIT_HOST once one of them cannot be reached any more. Each remark about its network is printed
+ * once: `printed` has the last ones. */
+static int look_after(struct rp_service **services, int count, const char **printed) {
     for (int i = 0; i < count; i++) {
         const char *why = rp_service_lost(services[i]), *remark = rp_service_remark(services[i]);
-        if (remark && remark != remarked[i]) {
+        if (remark && remark != printed[i]) {
             (void)refuse(rp_service_address(services[i]), remark);
-            remarked[i] = remark;
+            printed[i] = remark;
         }
         if (why) {
             (void)refuse(rp_service_address(services[i]), why);
@@ -431,7 +431,7 @@ static int look_after(struct rp_service **services, int count, const char **rema
 static int attend(struct rp_service **services, const struct request *request,
                   struct configs *configs, const sigset_t *signals) {
     const struct timespec look = {0, LOOK_NS};
-    const char *remarked[SERVICES_MAX] = {NULL};
+    const char *printed[SERVICES_MAX] = {NULL};
     int number = 0, code = 0;
     while (!code && number != SIGINT && number != SIGTERM) {
         number = sigtimedwait(signals, NULL, &look);
@@ -440,9 +440,9 @@ static int attend(struct rp_service **services, const struct request *request,
         }
         if (number == SIGHUP) {
             code = reload(services, request, configs);
-            memset(remarked, 0, sizeof remarked); /* the services are others */
+            memset(printed, 0, sizeof printed); /* the services are others */
         } else {
-            code = look_after(services, request->url_count, remarked);
+            code = look_after(services, request->url_count, printed);
         }
     }
     return code;

@@ -158,10 +158,28 @@ void rp_arp_opened(struct port *port) {
     port->links = port->wire.links && !port->wire.claimed ? atomic_load(port->wire.links) : 0;
 }
 
+/* Its interface may have another MAC address since: a bond that failed over, or an operator. What
+ * is sent to the old one does not come any more. */
+static int rename_host(struct port *port) {
+    const _Atomic uint64_t *now = port->wire.mac_now;
+    uint64_t mac = now ? atomic_load_explicit(now, memory_order_relaxed) : 0;
+    if (!now || mac == rp_mac_number(port->host.mac)) {
+        return 0;
+    }
+    memcpy(port->host.mac, &mac, sizeof port->host.mac);
+    rp_dpdk_pack(&port->base.address, &port->host, 0);
+    if (!atomic_load_explicit(&port->is_renamed, memory_order_relaxed)) {
+        snprintf(port->renamed, sizeof port->renamed, "this host's interface has another MAC "
+                 "address, " MAC_FORMAT ": it goes on under that one", MAC_BYTES(port->host.mac));
+        atomic_store_explicit(&port->is_renamed, 1, memory_order_release);
+    }
+    return 1;
+}
+
 void rp_arp_announce(struct port *port) {
     const _Atomic uint32_t *links = port->wire.links;
     uint32_t came = links ? atomic_load_explicit(links, memory_order_relaxed) : 0;
-    if (came != port->links) {
+    if (rename_host(port) || came != port->links) {
         port->links = came;
         port->announce_ns = now_ns() + AGAIN_NS;
         ask(port, port->host.ip);

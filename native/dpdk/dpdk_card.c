@@ -159,7 +159,7 @@ static int start_card(struct rp_opening *opening) {
                       "frames fit in a page, on a veth 3506 at most)"
                     : "the device on %.40s does not start", card->what);
     }
-    memcpy(card->mac, mac.addr_bytes, sizeof card->mac);
+    atomic_store(&card->mac, rp_mac_number(mac.addr_bytes));
     if (card->queues.count > 1) {
         rp_queues_settle(&card->queues, card->device, &info);
     }
@@ -177,7 +177,8 @@ static int claim_address(struct rp_opening *opening) {
                              .probes = opening->options->probe != 0,
                              .has_carrier = &card->has_carrier,
                              .until_ns = card->serves ? UINT64_MAX : opening->until_ns};
-    memcpy(claim.host.mac, card->mac, sizeof claim.host.mac);
+    uint64_t mac = atomic_load(&card->mac);
+    memcpy(claim.host.mac, &mac, sizeof claim.host.mac);
     memcpy(claim.host.ip, card->ip, sizeof claim.host.ip);
     if (card->vdev == RP_VDEV_TAP) {
         return 0;

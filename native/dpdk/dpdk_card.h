@@ -36,7 +36,8 @@ struct rp_card {
     uint32_t mbufs;
     struct rp_share share;
     struct rp_queues queues;
-    uint8_t mac[RP_FRAME_MAC];
+    _Atomic uint64_t mac; /* as the interrupt thread saw last; by rp_mac_number */
+    _Atomic uint32_t macs; /* how often it saw another one */
     struct rte_mempool *pool;
     int is_shifted; /* that pool is */
     atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
@@ -45,6 +46,7 @@ struct rp_card {
     int spare; /* a file of AF_XDP's, closed at its end for the questions then; -1: none */
     char lost[128];
     _Atomic int has_carrier; /* as the interrupt thread saw last */
+    _Atomic int is_short; /* its interface's own mtu is below what it sends */
     _Atomic uint32_t links;  /* how often that came, since it was opened */
     uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
     struct rp_sockets sockets;
@@ -73,6 +75,13 @@ static inline void rp_card_see_link(struct rp_card *card, int has_carrier) {
         atomic_fetch_add(&card->links, 1);
     }
     atomic_store(&card->has_carrier, has_carrier);
+}
+
+/* The same: of an interface's MAC address, which its ports take up (dpdk_arp.c). */
+static inline void rp_card_see_mac(struct rp_card *card, uint64_t mac) {
+    if (mac && mac != atomic_exchange(&card->mac, mac)) {
+        atomic_fetch_add(&card->macs, 1);
+    }
 }
 
 /* `why` has one %s, for `what`. Both return a status. */

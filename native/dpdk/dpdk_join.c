@@ -89,7 +89,9 @@ int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard) {
     wire->links = card->vdev == RP_VDEV_TAP ? NULL : &card->links;
     wire->reaps = card->vdev == RP_VDEV_AF_XDP;
     if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
-        memcpy(wire->mac, card->mac, sizeof wire->mac);
+        uint64_t mac = atomic_load(&card->mac);
+        memcpy(wire->mac, &mac, sizeof wire->mac);
+        wire->mac_now = &card->mac;
     }
     return 0;
 }

@@ -127,6 +127,12 @@ static void read_link(struct rp_link *link, const struct nlmsghdr *message) {
         case IFLA_IFNAME:
             copy_text(link->name, sizeof link->name, at);
             break;
+        case IFLA_ADDRESS:
+            link->mac = RTA_PAYLOAD(at) == RP_FRAME_MAC ? rp_mac_number(RTA_DATA(at)) : 0;
+            break;
+        case IFLA_MTU:
+            link->mtu = number(at);
+            break;
         case IFLA_MASTER:
             link->master = number(at);
             break;

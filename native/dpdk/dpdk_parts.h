@@ -11,6 +11,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "dpdk/frame.h"
 #include "dpdk/steer.h"
@@ -63,6 +64,13 @@ struct rp_dpdk_options { /* what stands behind ? in the url */
     int32_t take;  /* an interface that this host uses, for AF_XDP; -1: not said, which is off */
 };
 
+/* A MAC address as a number, which threads can share. */
+static inline uint64_t rp_mac_number(const uint8_t *mac) {
+    uint64_t number = 0;
+    memcpy(&number, mac, RP_FRAME_MAC);
+    return number;
+}
+
 struct rp_lane {
     uint16_t device;
     uint16_t queue;
@@ -106,6 +114,7 @@ struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c
     uint32_t count; /* one for each queue, in their order */
     struct rp_socket *list;
     struct rp_bpf bpf;
+    _Atomic uint64_t missed; /* frames, of raw sockets: what was asked so far */
 };
 
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
@@ -156,6 +165,7 @@ struct rp_wire {
     struct rp_seat seat;    /* there */
     const struct rp_queues *queues; /* of a card with several; null: there is one */
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
+    const _Atomic uint64_t *mac_now; /* of an interface, which may get another; null: it cannot */
     const _Atomic uint32_t *links; /* how often its link came; null: it has none */
     int claimed; /* this wire brought its device's address onto the network */
     int down;           /* a client's device could not be started again: not to be called */
@@ -331,6 +341,13 @@ struct rp_naming { /* an interface may have several names; here its first one, a
 void rp_interface_name(void *naming);
 uint32_t rp_interface_mtu(const char *interface); /* 0: there is none of that name */
 int rp_interface_may_open(void); /* a raw socket */
+/* Over how many of its receive queues it spreads what comes, from the first one on; and what
+ * ethtool -L calls them. Where the kernel does not say: over one. dpdk_channels.c */
+struct rp_channels {
+    uint32_t spread;
+    const char *kind; /* "combined", "rx" */
+};
+struct rp_channels rp_interface_channels(const char *interface);
 /* Takes an address on an interface for this process, and a place on the interface, until
  * rp_lock_give() of both: 0. -1: the kernel or another process has them, as why[size] says. */
 struct rp_hold {
@@ -353,10 +370,12 @@ struct rp_link {
     int has_carrier; /* something is at the other end */
     unsigned master; /* a bridge, a bond: their number */
     unsigned below;  /* what it stands on, or a veth's other end, where that is here */
+    uint32_t mtu;
     uint32_t queues;
     int has_program;  /* XDP's */
     uint32_t program; /* its number; 0: there are several */
     uint32_t listeners; /* how many made it promiscuous, beside the switch of `ip link` */
+    uint64_t mac;       /* by rp_mac_number; 0: it has none of Ethernet's */
 };
 typedef void rp_link_see(const struct rp_link *link, void *argument);
 /* rp_links_see calls `see` for each link, perhaps twice for some, or for the one of that number: 0,
@@ -428,6 +447,11 @@ void rp_xdp_unhide(int here);
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
                      void (*run)(void *argument), void *argument);
 void rp_sockets_close(struct rp_sockets *sockets);
+/* Frames that came while their rings were full, beside those that the drivers count. From any
+ * thread, while they are open. */
+uint64_t rp_sockets_missed(struct rp_sockets *sockets);
+/* Whether they still have the interface: not once that was deleted or moved, even if it is back. */
+int rp_sockets_bound(const struct rp_sockets *sockets, unsigned interface);
 /* Call it before that where their driver is not ended: a mapped ring keeps its socket open. */
 void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */

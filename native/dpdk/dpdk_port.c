@@ -491,7 +491,8 @@ static const char *dpdk_lost(struct rp_port *opaque) {
 
 static const char *dpdk_remark(struct rp_port *opaque) {
     struct port *port = own(opaque);
-    return atomic_load_explicit(&port->is_taken, memory_order_acquire) ? port->taken : NULL;
+    return atomic_load_explicit(&port->is_taken, memory_order_acquire) ? port->taken
+        : atomic_load_explicit(&port->is_renamed, memory_order_acquire) ? port->renamed : NULL;
 }
 
 const struct rp_transport rp_dpdk_transport = {

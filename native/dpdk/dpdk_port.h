@@ -26,6 +26,8 @@ struct port {
     uint64_t defend_ns;   /* not before: another announcement against another host's */
     _Atomic int is_taken; /* another host has said so */
     char taken[120];
+    _Atomic int is_renamed; /* its interface got another MAC address, and so did it */
+    char renamed[120];
     uint32_t named; /* ports named to senders whose datagrams came to the wrong queue */
     uint32_t next_lane; /* where the next look begins, so that none starves */
     uint32_t idle; /* looks in vain on a card, since the last relief */
@@ -51,7 +53,8 @@ uint16_t rp_dpdk_some_port(void);
 void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane);
 
 /* dpdk_arp.c: a port on the network. _opened: it was opened. _announce: announces its address,
- * where that is due. _defend: another host claims the address. */
+ * where that is due, after it took up its interface's MAC address. _defend: another host claims the
+ * address. */
 void rp_arp_opened(struct port *port);
 void rp_arp_announce(struct port *port);
 void rp_arp_defend(struct port *port, const uint8_t *mac);

@@ -17,8 +17,10 @@
  * otherwise nobody closes them. So what is looked at then is opened before it.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
+#include <linux/if_xdp.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,6 +207,59 @@ int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interfa
     stop_looking(&looks);
     forget(&before);
     return failed ? -1 : 0;
+}
+
+/* Raw sockets: the kernel counts from one question to the next. So what is asked is added up here:
+ * whoever asks, none is counted twice. */
+static void see_packets(struct rp_sockets *sockets, int file) {
+    struct tpacket_stats counts = {0};
+    socklen_t size = sizeof counts;
+    if (getsockopt(file, SOL_PACKET, PACKET_STATISTICS, &counts, &size) == 0) {
+        atomic_fetch_add(&sockets->missed, counts.tp_drops);
+    }
+}
+
+/* AF_XDP: the driver adds up what found no mbuf (rx_dropped), and forgets what found no room in its
+ * ring. rx_fill_ring_empty_descs is not added: it counts attempts, not frames. */
+static uint64_t see_queue(int file) {
+    struct xdp_statistics counts = {0};
+    socklen_t size = sizeof counts;
+    return getsockopt(file, SOL_XDP, XDP_STATISTICS, &counts, &size) ? 0 : counts.rx_ring_full;
+}
+
+uint64_t rp_sockets_missed(struct rp_sockets *sockets) {
+    uint64_t queues = 0;
+    for (uint32_t i = 0; i < sockets->count; i++) {
+        const struct rp_socket *each = &sockets->list[i];
+        if (each->domain == AF_PACKET) {
+            see_packets(sockets, each->file);
+        } else {
+            queues += see_queue(each->file);
+        }
+    }
+    return queues + atomic_load(&sockets->missed);
+}
+
+/* An interface that is deleted or moved lets its sockets go, and no other one gets them, not even
+ * one of its number. A send of nothing, which may wait, does nothing on a socket of AF_XDP: it says
+ * whether that has an interface. */
+static int is_bound(const struct rp_socket *socket, unsigned interface) {
+    struct sockaddr_ll address = {0};
+    socklen_t size = sizeof address;
+    if (socket->domain == AF_PACKET) {
+        return getsockname(socket->file, (struct sockaddr *)&address, &size) != 0
+            || address.sll_ifindex == (int)interface;
+    }
+    return send(socket->file, NULL, 0, 0) >= 0 || errno != ENXIO;
+}
+
+int rp_sockets_bound(const struct rp_sockets *sockets, unsigned interface) {
+    for (uint32_t i = 0; i < sockets->count; i++) {
+        if (!is_bound(&sockets->list[i], interface)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* It, if its number has not become another's. */

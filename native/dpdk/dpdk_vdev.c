@@ -1,6 +1,7 @@
 /* Devices on interfaces of the kernel's: raw sockets, AF_XDP, a tap. The interface is checked
  * before its driver runs. Later it is looked at from time to time, since no event reports that an
- * interface is deleted, or that its XDP program is removed.
+ * interface is deleted, or that its XDP program is removed. One that goes and comes back between
+ * two looks has let go of its sockets, so those are looked at too.
  */
 #include <errno.h>
 #include <rte_alarm.h>
@@ -83,6 +84,20 @@ static int check_use(struct rp_opening *opening) {
                         "take an interface that this host does not use, or say take=on", what);
 }
 
+/* Its driver would leave the flows of further queues to the kernel, which answers none. */
+static int check_channels(struct rp_opening *opening) {
+    const struct rp_card *card = opening->card;
+    struct rp_channels channels = rp_interface_channels(card->what);
+    if (channels.spread <= card->queues.count) {
+        return 0;
+    }
+    snprintf(opening->why, sizeof opening->why, "%.16s spreads what comes over %u receive queues, "
+             "and AF_XDP would hear %u: say `ethtool -L %.16s %s %u`, or take net_af_packet",
+             card->what, channels.spread, card->queues.count, card->what, channels.kind,
+             card->queues.count);
+    return RP_SYSTEM;
+}
+
 int rp_vdev_check(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     int status = card->vdev == RP_VDEV_TAP ? check_tap(opening) : check_interface(opening);
@@ -93,6 +108,7 @@ int rp_vdev_check(struct rp_opening *opening) {
     }
     if (!status && card->vdev == RP_VDEV_AF_XDP) {
         status = check_use(opening);
+        status = status ? status : check_channels(opening);
     }
     if (!status && card->vdev == RP_VDEV_AF_XDP) {
         status = rp_xdp_check(card->interface, card->queues.count, opening->why,
@@ -135,6 +151,10 @@ static void look(void *argument) {
     int status = rp_link_read(card->interface, &link);
     if (status == -ENODEV) {
         atomic_store(&card->is_lost, 1);
+    } else if (!rp_sockets_bound(&card->sockets, card->interface)) {
+        snprintf(card->lost, sizeof card->lost, "the interface %.16s is gone, and back: it was "
+                 "deleted, or moved to another namespace, and let go of this server", card->what);
+        atomic_store(&card->is_lost, 1);
     } else if (status == 0 && card->program && card->program != link.program) {
         snprintf(card->lost, sizeof card->lost, "the XDP program of %.16s, which brought its "
                  "frames here, was %s", card->what, link.has_program ? "replaced" : "removed");
@@ -142,6 +162,9 @@ static void look(void *argument) {
     } else {
         if (status == 0) {
             rp_card_see_link(card, link.has_carrier);
+            atomic_store(&card->is_short, card->vdev != RP_VDEV_TAP
+                         && link.mtu < card->mtu + RP_CARD_IP_HEADERS);
+            rp_card_see_mac(card, card->vdev == RP_VDEV_TAP ? 0 : link.mac);
         }
         (void)rte_eal_alarm_set(RP_CARD_LOOK_US, look, card);
     }

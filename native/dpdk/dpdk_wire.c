@@ -297,6 +297,7 @@ void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *
             all.rx_nombuf += one.rx_nombuf;
         }
     }
+    all.imissed += first && wire->sockets ? rp_sockets_missed(wire->sockets) : 0;
     rp_fact_add(facts, count, RP_FACT_IN, "device_missed",
                 "frames that came while the device's ring was full", all.imissed);
     if (wire->served) {
@@ -313,6 +314,14 @@ void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *
     if (wire->links) {
         rp_fact_add(facts, count, RP_FACT_LEVEL, "has_link", "1 while its interface has a carrier",
                     first ? (uint64_t)atomic_load(&wire->card->has_carrier) : 0);
+    }
+    if (wire->mac_now) {
+        rp_fact_add(facts, count, RP_FACT_COUNT, "mac_changes",
+                    "times its interface got another MAC address, which it goes on under",
+                    first ? (uint64_t)atomic_load(&wire->card->macs) : 0);
+        rp_fact_add(facts, count, RP_FACT_LEVEL, "mtu_is_short",
+                    "1 while its interface's own mtu is too small: larger datagrams are lost",
+                    first ? (uint64_t)atomic_load(&wire->card->is_short) : 0);
     }
     rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
                 all.rx_nombuf);

@@ -35,7 +35,10 @@ static int set(int file, int option, const void *value, socklen_t size) {
 
 /* Asks for the queue in a way that the kernel always refuses for a driver that copies, but only
  * after it has looked whether the queue is taken. 0: it is free; or EBUSY; or why it cannot be
- * asked for. */
+ * asked for.
+ *
+ * A card's driver that needs no copy grants it: a free queue starts again, as it does once more for
+ * the device that opens then. Nothing else is known that every kernel refuses so late. */
 static int ask_for(unsigned interface, uint32_t queue, void *memory) {
     struct xdp_umem_reg umem = {.addr = (uintptr_t)memory, .len = 2 * CHUNK, .chunk_size = CHUNK};
     struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_ZEROCOPY,

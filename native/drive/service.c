@@ -35,7 +35,7 @@ struct rp_service {
     struct rp_service_options options;
     char address[RP_URL_TEXT_BYTES];
     char lost[RP_ERROR_BYTES]; /* why no client can reach it again, once that is so */
-    char remark[RP_ERROR_BYTES]; /* what else its transport said, once it did */
+    char remarks[2][RP_ERROR_BYTES]; /* what else its transport said: first, and then */
     char little[RP_ERROR_BYTES]; /* that its port holds less than a datagram of each session */
     char changes[RP_ERROR_BYTES]; /* this and below: as it was when it opened */
     uint64_t bytes;
@@ -235,12 +235,14 @@ const char *rp_service_remark(struct rp_service *service) {
     if (!rp_gate_enter(&service->gate)) {
         const struct rp_transport *transport = rp_port_transport(service->port);
         const char *what = transport->remark ? transport->remark(service->port) : NULL;
-        if (what && !service->remark[0]) {
-            snprintf(service->remark, sizeof service->remark, "%s", what);
+        char *remark = service->remarks[service->remarks[0][0] != 0];
+        if (what && !remark[0] && strcmp(what, service->remarks[0]) != 0) {
+            snprintf(remark, RP_ERROR_BYTES, "%s", what);
         }
         rp_gate_leave(&service->gate);
     }
-    const char *said = service->remark[0] ? service->remark : service->little;
+    const char *said = service->remarks[1][0] ? service->remarks[1]
+        : service->remarks[0][0] ? service->remarks[0] : service->little;
     return said[0] ? said : NULL;
 }
 

@@ -79,8 +79,9 @@ struct rp_transport {
     /* A sentence once the device is taken away: nothing comes or goes any more, close the port.
      * From any thread. Null, or null returned: not so. */
     const char *(*lost)(struct rp_port *port);
-    /* A sentence for the operator of this host, the same from then on: another host says it has its
-     * address. From any thread. Null, or null returned: there is none. */
+    /* A sentence for the operator of this host: its interface has another MAC address; or, from
+     * then on, another host says it has its address. From any thread. Null, or null returned: there
+     * is none. */
     const char *(*remark)(struct rp_port *port);
     /* The end of a sentence: how the operator of this host gets a larger receive_budget. Null: as
      * large as it gets. */

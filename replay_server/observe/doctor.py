@@ -314,12 +314,18 @@ def shell_word(name: str) -> str:
 
 
 def _about_xdp(name: str, whose: str) -> str:
-    """An XDP program on an interface, that no running server or client has over AF_XDP."""
+    """An XDP program on an interface, that no server or client is known to use over AF_XDP."""
     if whose == xdp.LEFT:
         return (
             f"{name} has the XDP program of a server or client over AF_XDP that was killed: the "
             f"next one takes it over, and ip link set dev {shell_word(name)} xdp off, as root, "
             "removes it"
+        )
+    if whose == xdp.MAYBE:
+        return (
+            f"{name} has the XDP program of a server or client over AF_XDP: if none runs there, it "
+            "was killed, and the next one takes its program over; ip link set dev "
+            f"{shell_word(name)} xdp off, as root, removes it"
         )
     if whose == xdp.UNKNOWN:
         return f"{name} has an XDP program, and AF_XDP nothing beside it: root's doctor says whose"
@@ -521,7 +527,13 @@ def _nic_lines(nic: Nic, verdict: Verdict, plane: Object | None) -> list[str]:
     if verdict.usable != verdict.port:
         lack = "which takes virtual devices only" if ready(plane) else "which has no data plane"
         port = f"{NOT} by this build, {lack}; the port itself: {port}"
-    return [*rows, f"    {port}", *(f"        {command}" for command in verdict.commands)]
+    rows += [f"    {port}", *(f"        {command}" for command in verdict.commands)]
+    return rows + [
+        f"    AF_XDP there hears one receive queue, and {name} has {count}: "
+        f"ethtool -L {shell_word(name)} combined 1, or serve --shards {count}"
+        for name, count in nic.queues
+        if count > 1
+    ]
 
 
 def lines(report: Report) -> list[str]:

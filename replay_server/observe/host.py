@@ -72,6 +72,7 @@ class Nic:
     vfio_writable: bool
     pcie: str = ""  # the link as it runs, such as "8.0 GT/s x8"
     pcie_mbps: int | None = None  # what it carries one way, without its packets' own headers
+    queues: tuple[tuple[str, int], ...] = ()  # how many receive queues each interface has in use
 
     @property
     def name(self) -> str:
@@ -291,6 +292,10 @@ def _group(root: Path, group: str, address: str) -> tuple[Sibling, ...]:
     return tuple(others)
 
 
+def _queues(interface: Path) -> int:
+    return sum(name.startswith("rx-") for name in names(interface / "queues"))
+
+
 def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
     sys = root / "sys"
     net, found = sys / "class/net", []
@@ -330,6 +335,7 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
                 vfio_writable=may_write(vfio, uid, groups),
                 pcie=pcie,
                 pcie_mbps=pcie_mbps,
+                queues=tuple((name, _queues(net / name)) for name in interfaces),
             )
         )
     return tuple(found)

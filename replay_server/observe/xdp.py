@@ -3,7 +3,9 @@
     with_xdp()    # (("eth1", LEFT), ("eth2", "firewall")); root's eyes see more than others'
 
 A program of AF_XDP's own outlives a process that was killed; it is left over where nobody has a
-queue of its interface. Everything is asked of the kernel: sysfs says none of it.
+queue of its interface. Everything is asked of the kernel: sysfs says none of it. A card's driver
+that takes AF_XDP without copying would begin again with a queue that is asked for: so a card's
+queues are not, and its program counts as MAYBE.
 """
 
 from __future__ import annotations
@@ -16,9 +18,17 @@ import platform
 import socket
 import struct
 
-from .netlink import IFLA_IFNAME, IFLA_NUM_RX_QUEUES, IFLA_XDP, attributes, links
+from .netlink import (
+    IFLA_IFNAME,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    IFLA_NUM_RX_QUEUES,
+    IFLA_XDP,
+    attributes,
+    links,
+)
 
-LEFT, USED, UNKNOWN = "left", "used", ""  # else the name of somebody's program
+LEFT, USED, MAYBE, UNKNOWN = "left", "used", "maybe used", ""  # else the name of its program
 OWN = "xsk_def_prog"  # libxdp's, as in native/dpdk/dpdk_xdp.c
 IFLA_XDP_ATTACHED, IFLA_XDP_PROG_ID = 2, 4
 AF_XDP, SOL_XDP = 44, 283
@@ -31,8 +41,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def with_xdp() -> tuple[tuple[str, str], ...]:
-    """Each interface with a program: its name, and LEFT, USED, UNKNOWN or the program's name. ()
-    where the kernel cannot be asked."""
+    """Each interface with a program: its name, and LEFT, USED, MAYBE (one of the two), UNKNOWN or
+    the program's name. () where the kernel cannot be asked."""
     try:
         there = list(links())
     except OSError:
@@ -57,6 +67,8 @@ def _whose(index: int, link: dict[int, bytes], program: int) -> str:
     name = _name(program)
     if name != OWN:
         return name
+    if IFLA_INFO_KIND not in attributes(link.get(IFLA_LINKINFO, b"")):
+        return MAYBE  # no kind such as veth: it is a card's
     count = struct.unpack("=I", link.get(IFLA_NUM_RX_QUEUES, b"\1\0\0\0"))[0]
     return USED if any(_is_taken(index, queue) for queue in range(min(count, QUEUES_MAX))) else LEFT
 

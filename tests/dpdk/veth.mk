@@ -12,5 +12,5 @@ OVER_VETH = CONFORMANCE=veth PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:t
 test-dpdk-veth: setup dpdk appliance veth-packages
 	$(Q)if test "$$(id -u)" = 0; then $(OVER_VETH) -n $(WORKERS) --dist worksteal tests/oracles/test_conformance.py tests/oracles/test_conformance_life.py \
 	    && $(OVER_VETH) tests/dpdk/shards.py tests/dpdk/veth.py tests/dpdk/neighbours.py tests/dpdk/interfaces.py tests/dpdk/xdp_use.py tests/dpdk/names.py tests/dpdk/left.py \
-	    tests/dpdk/beside.py tests/dpdk/flood.py tests/dpdk/failover.py tests/dpdk/links.py tests/dpdk/programs.py tests/dpdk/reasons.py; \
+	    tests/dpdk/beside.py tests/dpdk/flood.py tests/dpdk/failover.py tests/dpdk/changes.py tests/dpdk/links.py tests/dpdk/programs.py tests/dpdk/reasons.py; \
 	else echo "left out, dpdk:// over af_packet and af_xdp: network namespaces need root"; fi
