@@ -489,6 +489,15 @@ static const char *dpdk_lost(struct rp_port *opaque) {
     return wire->card ? rp_card_lost(wire->card) : NULL;
 }
 
+/* Rings are of this process, so of this machine. A memif peer is on this machine too, and need not be
+ * trusted: its link counts as a host, since a peer has one, whatever addresses its frames name. */
+static uint64_t dpdk_host(struct rp_port *opaque, const struct rp_peer *peer) {
+    const struct rp_wire *wire = &own(opaque)->wire;
+    uint32_t ip;
+    memcpy(&ip, peer->bytes, sizeof ip);
+    return wire->card ? ip : wire->served ? peer->bytes[PEER_LANE] + 1u : 0;
+}
+
 static const char *dpdk_remark(struct rp_port *opaque) {
     struct port *port = own(opaque);
     return atomic_load_explicit(&port->is_taken, memory_order_acquire) ? port->taken : NULL;
@@ -505,6 +514,7 @@ const struct rp_transport rp_dpdk_transport = {
     .wake = dpdk_wake,
     .rebind = dpdk_rebind,
     .facts = dpdk_facts,
+    .host = dpdk_host,
     .lost = dpdk_lost,
     .remark = dpdk_remark,
 };

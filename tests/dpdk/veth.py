@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from conformance import plain, plain_rows
 from losses import losing
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
 
-from replay_server import Client, ReplayError, Server
+from replay_server import Client, NoRoom, ReplayError, Server
 from replay_server.bench.namespaces import OFFLOADS, _ethtool, send_whole_frames
 
 KINDS = ("af_packet", "af_xdp")
@@ -198,6 +198,24 @@ def test_clients_past_the_kernel_too(kind):
 def server_mac() -> bytes:
     with inside(the_pair().server):
         return mac_of(INTERFACE)
+
+
+def test_a_host_has_its_share_of_sessions(kind):
+    """Given a share of two, and three clients of one host. Expect the third refused, a client at
+    another address served, and the third one too once another has closed."""
+    with inside(the_pair().server):
+        url = f"dpdk://{SERVER}:{PORT}?{on(kind)}"
+        server = Server((plain(),), url, insecure=True, sessions=8, sessions_per_address=2)
+    with server, Client(URL, timeout=WAIT_S), ExitStack() as open_:
+        open_.enter_context(Client(URL, timeout=WAIT_S))
+        with pytest.raises(NoRoom, match="sessions_per_address"):
+            Client(URL, timeout=WAIT_S)
+        url = f"dpdk://{SERVER}:{PORT}?{on(kind)},ip=198.18.0.9"
+        command = the_pair().client.inside([sys.executable, "-c", PUSHER, url, "few"])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.stdout.split() == ["pushed", "64"], done.stderr
+        open_.close()
+        Client(URL, timeout=WAIT_S).close()
 
 
 # -- what goes wrong -----------------------------------------------------------------------------
