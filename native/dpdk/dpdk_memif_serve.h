@@ -10,8 +10,9 @@ enum { RP_MEMIF_WAITING = 8, RP_MEMIF_VISITORS = RP_DPDK_LANES + RP_MEMIF_WAITIN
 
 struct visitor {
     int file;      /* -1: this place is free */
-    uint32_t lane; /* RP_DPDK_LANES: it has not said which */
+    uint32_t lane; /* RP_DPDK_LANES: it is not at work */
     uint64_t until_ns; /* when it is to be at work; 0: it is */
+    uint64_t heard_ns; /* when it came, or its last message was dealt with */
     int calls;  /* the file it calls by; -1: it does not */
     int ear;    /* what that is heard through; -1: it is not at work */
     int called; /* the one it is called by, until it is at work; -1: none */

@@ -8,8 +8,9 @@
  *
  * Bounds: a visitor that is not at work after HANDSHAKE_NS is sent away. At most RP_MEMIF_WAITING
  * of those are admitted, one in BREATH_NS. Where there are so many, the next one to come displaces
- * one that has sent nothing for SILENT_NS, the oldest first: so silent visitors keep no other one
- * out. RP_MEMIF_BYTES of a peer are mapped.
+ * one that has been silent for SILENT_NS, whatever it said before; the one silent longest goes
+ * first. A lane is whose who first completes its messages: who only asks for it keeps nobody from
+ * it. So visitors that say little keep no other one out. RP_MEMIF_BYTES of a peer are mapped.
  *
  * No file of a peer's is mapped or closed here, nor closed by the kernel as a message is taken:
  * that can last as long as the peer likes (dpdk_memif_lend.c, dpdk_memif_late.c). A message with
@@ -71,7 +72,7 @@ static void close_files(struct rp_memif_server *server, const struct visitor *vi
     if (visitor->called >= 0) {
         rp_late_close(visitor->called);
     }
-    if (visitor->peer.state == RP_MEMIF_READY) {
+    if (visitor->lane != NOBODY) {
         rp_caller_take(&server->callers[visitor->lane], -1);
     }
     rp_late_shut(visitor->file);
@@ -84,8 +85,6 @@ static void leave(struct rp_memif_server *server, struct visitor *visitor) {
     if (visitor->lane != NOBODY) {
         atomic_store(&server->lanes[visitor->lane], NULL);
         server->owners[visitor->lane] = NULL;
-    }
-    if (peer->state == RP_MEMIF_READY) {
         rp_bursts_await();
     }
     for (uint32_t i = 0; i < peer->region_count; i++) {
@@ -160,18 +159,19 @@ static int take(const struct rp_memif_server *server, struct visitor *visitor, i
     return heard;
 }
 
-/* Null, or why it cannot have the lane it asked for. */
-static const char *claim_lane(struct rp_memif_server *server, struct visitor *visitor) {
+/* Null, or why it cannot have the lane it asked for; as things are, another one may be first. */
+static const char *why_no_lane(const struct rp_memif_server *server,
+                               const struct visitor *visitor) {
     uint32_t lane = visitor->peer.id;
-    if (lane >= server->links) {
-        return RP_MEMIF_NO_ID;
-    }
-    if (server->owners[lane]) {
-        return RP_MEMIF_TAKEN;
-    }
-    server->owners[lane] = visitor;
-    visitor->lane = lane;
-    return NULL;
+    return lane >= server->links ? RP_MEMIF_NO_ID : server->owners[lane] ? RP_MEMIF_TAKEN : NULL;
+}
+
+static void begin_work(struct rp_memif_server *server, struct visitor *visitor) {
+    visitor->lane = visitor->peer.id;
+    visitor->until_ns = 0;
+    server->owners[visitor->lane] = visitor;
+    atomic_store_explicit(&server->lanes[visitor->lane], visitor, memory_order_release);
+    let_call(server, visitor);
 }
 
 /* -1: it is not to be spoken with any more. Of long answers there is one, and of unread ones. */
@@ -189,18 +189,13 @@ static int say(struct rp_memif_server *server, const struct visitor *visitor,
 /* Acts on a message: 1, 0 and -1 are rp_memif_hear's. */
 static void settle(struct rp_memif_server *server, struct visitor *visitor, int heard,
                    uint8_t *answer) {
-    int stays = heard > 0;
-    if (stays && visitor->lane == NOBODY) {
-        const char *taken = claim_lane(server, visitor);
-        if (taken) {
-            rp_memif_refuse(answer, taken);
-            stays = 0;
-        }
-    }
-    if (stays && visitor->peer.state == RP_MEMIF_READY) {
-        visitor->until_ns = 0;
-        atomic_store_explicit(&server->lanes[visitor->lane], visitor, memory_order_release);
-        let_call(server, visitor);
+    const char *why = heard > 0 ? why_no_lane(server, visitor) : NULL;
+    int stays = heard > 0 && !why;
+    visitor->heard_ns = rp_wire_now_ns();
+    if (why) {
+        rp_memif_refuse(answer, why);
+    } else if (stays && visitor->peer.state == RP_MEMIF_READY) {
+        begin_work(server, visitor);
     }
     int said = heard ? say(server, visitor, answer) : 0;
     if (heard < 0) {
@@ -244,6 +239,12 @@ static void hear_region(struct rp_memif_server *server, struct visitor *visitor)
     settle(server, visitor, heard, answer);
 }
 
+/* It is not at work, and does nothing for that. */
+static int is_silent(const struct visitor *visitor) {
+    return visitor->file >= 0 && visitor->until_ns && !visitor->loan
+        && visitor->heard_ns + SILENT_NS <= rp_wire_now_ns();
+}
+
 /* A place for the next one: a free one, or that of the visitor that has been silent longest; null:
  * there is none now. */
 static struct visitor *find_place(struct rp_memif_server *server) {
@@ -251,25 +252,19 @@ static struct visitor *find_place(struct rp_memif_server *server) {
     struct visitor *place = NULL, *silent = NULL;
     for (uint32_t i = 0; i < RP_MEMIF_VISITORS; i++) {
         struct visitor *visitor = &server->visitors[i];
-        int waits = visitor->file >= 0 && visitor->until_ns;
-        waiting += (uint32_t)waits;
+        waiting += visitor->file >= 0 && visitor->until_ns;
         place = visitor->file < 0 ? visitor : place;
-        if (waits && visitor->peer.state == RP_MEMIF_SENT_HELLO
-            && (!silent || visitor->until_ns < silent->until_ns)) {
+        if (is_silent(visitor) && (!silent || visitor->heard_ns < silent->heard_ns)) {
             silent = visitor;
         }
     }
-    if (waiting < RP_MEMIF_WAITING) {
-        return place;
-    }
-    uint64_t until = rp_wire_now_ns() + HANDSHAKE_NS - SILENT_NS;
-    return silent && silent->until_ns <= until ? silent : NULL;
+    return waiting < RP_MEMIF_WAITING ? place : silent;
 }
 
 static void let_in(struct rp_memif_server *server, struct visitor *visitor) {
     const struct timespec nap = {0, NAP_NS}, breath = {0, BREATH_NS};
     uint8_t hello[RP_MEMIF_MESSAGE];
-    if (visitor->file >= 0 && visitor->peer.state != RP_MEMIF_SENT_HELLO) {
+    if (visitor->file >= 0 && !is_silent(visitor)) {
         return; /* it has spoken just now */
     }
     if (visitor->file >= 0) {
@@ -286,7 +281,8 @@ static void let_in(struct rp_memif_server *server, struct visitor *visitor) {
     visitor->file = file;
     visitor->lane = NOBODY;
     visitor->calls = visitor->ear = visitor->called = -1;
-    visitor->until_ns = rp_wire_now_ns() + HANDSHAKE_NS;
+    visitor->heard_ns = rp_wire_now_ns();
+    visitor->until_ns = visitor->heard_ns + HANDSHAKE_NS;
     rp_memif_write_hello(hello);
     if (say(server, visitor, hello)) {
         leave(server, visitor);
