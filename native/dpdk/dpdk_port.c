@@ -489,8 +489,8 @@ static const char *dpdk_lost(struct rp_port *opaque) {
     return wire->card ? rp_card_lost(wire->card) : NULL;
 }
 
-/* Rings are of this process, so of this machine. A memif peer is on this machine too, and need not be
- * trusted: its link counts as a host, since a peer has one, whatever addresses its frames name. */
+/* Rings are of this process, so of this machine. A memif peer is on this machine too, and need not
+ * be trusted: its link counts as a host, whatever addresses its frames name. */
 static uint64_t dpdk_host(struct rp_port *opaque, const struct rp_peer *peer) {
     const struct rp_wire *wire = &own(opaque)->wire;
     uint32_t ip;

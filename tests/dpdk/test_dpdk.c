@@ -187,7 +187,7 @@ static void drops(void) {
     meet(client, &server, port);
     send_some(client, &server, 1, 1, 64);
     struct rp_peer seen = receive_some(port, 1, 1, 64);
-    CHECK(rp_port_transport(port)->host(port, &seen) == 1, "a memif link has its share of sessions");
+    CHECK(rp_port_transport(port)->host(port, &seen) == 1, "a link has its share of sessions");
     snprintf(url, sizeof url, "dpdk://10.0.0.1:7401?vdev=net_memif,socket=%s", socket_path);
     struct rp_port *other = open_port(url, 0, &server);
     for (uint32_t sent = 0; !object->dropped(port, RP_FRAME_DROP_closed_port); sent++) {

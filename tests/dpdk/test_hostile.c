@@ -418,7 +418,7 @@ static void say_little(int greets) {
     close(peer.file);
     peer.file = -1;
     check_group(greets ? "as many who ask for a link, and no more: the first one goes for the next"
-                : "as many visitors who say nothing as are let in: the first one goes for the next");
+                : "as many visitors who say nothing as are let in: the first goes for the next");
 }
 
 static void stay_silent(void) {
