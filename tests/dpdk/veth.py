@@ -61,6 +61,17 @@ print(client.counters()["retransmissions"], flush=True)
 client.close()
 """
 
+IN_VAIN = """
+import sys, time
+from replay_server import Client, ReplayError
+for _ in range(2):
+    began = time.monotonic()
+    try:
+        Client(sys.argv[1], connect_timeout=float(sys.argv[2]))
+    except ReplayError:
+        print(time.monotonic() - began)
+"""
+
 
 @contextmanager
 def serving(kind: str, more: str = "", interface: str = INTERFACE, ip: str = SERVER) -> Iterator:
@@ -216,6 +227,18 @@ def test_a_host_has_its_share_of_sessions(kind):
         assert done.stdout.split() == ["pushed", "64"], done.stderr
         open_.close()
         Client(URL, timeout=WAIT_S).close()
+
+
+def test_a_client_that_finds_nobody_gives_up_in_time(kind):
+    """Given an address that nobody has. Expect a client of it to take its `connect_timeout`, the
+    waits of its device's opening included, both times."""
+    timeout = 1.5
+    url = f"dpdk://198.18.0.77:{PORT}?{on(kind)},ip=198.18.0.9"
+    command = the_pair().client.inside([sys.executable, "-c", IN_VAIN, url, str(timeout)])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    took = [float(word) for word in done.stdout.split()]
+    assert len(took) == 2, done.stderr
+    assert all(timeout - 0.1 < seconds < timeout + 0.7 for seconds in took), took
 
 
 # -- what goes wrong -----------------------------------------------------------------------------
