@@ -111,6 +111,9 @@ struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
     uint32_t count;
     uint16_t first_port;
+    /* of each queue, one more than the shard that polls it: its own, or another one while that one
+     * is not served; 0: none */
+    _Atomic uint32_t pollers[RP_DPDK_LANES];
     enum { RP_QUEUES_UNKNOWN, RP_QUEUES_HASH, RP_QUEUES_RULES } how;
     struct rp_steer steer; /* HASH */
 };
@@ -307,6 +310,12 @@ void rp_queues_settle(struct rp_queues *queues, uint16_t device,
                       const struct rte_eth_dev_info *info);
 uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,
                         const uint8_t *ip, uint32_t attempt);
+/* Bit i of `served`: shard i is. Waits for bursts; within the lock of wires. */
+void rp_queues_share_out(struct rp_queues *queues, uint32_t served);
+/* Within a burst of that shard: the queue is its. */
+static inline int rp_queues_polls(const struct rp_queues *queues, uint32_t shard, uint32_t queue) {
+    return atomic_load_explicit(&queues->pollers[queue], memory_order_acquire) == shard + 1;
+}
 /* A sentence once the kernel asked for the card back, else null; from any thread. */
 const char *rp_card_lost(const struct rp_card *card);
 /* An address to be had on a network: dpdk_arp.c. */
