@@ -3,10 +3,10 @@
  * read back, so that an answer can name a port that lands on the right queue. Else the way is not
  * known.
  *
- * Frames come to every queue of an open card, also before its shard is served and after. Left there
- * they would be lost: half of the other shard's clients, and ARP. So the first shard that is served
- * polls the queues of those that are not. Its sleeps look there when they end, as the file it sleeps
- * on is its own queue's. It answers by its own queue, from which no other thread sends.
+ * Frames come to every queue of an open card, also before its shard is served and after. Left
+ * there they would be lost: half of the other shard's clients, and ARP. So the first shard that is
+ * served polls the queues of those that are not. Its sleeps look there when they end, as the file
+ * it sleeps on is its own queue's. It answers by its own queue, from which no other thread sends.
  */
 #include <arpa/inet.h>
 #include <rte_flow.h>
