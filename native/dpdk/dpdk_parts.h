@@ -190,6 +190,8 @@ int rp_eal_start(const struct rp_eal_options *options, char *error);
 int rp_eal_check_words(const char *text, char *why, size_t size);
 int rp_eal_check_cores(const char *text, char *why, size_t size);
 int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size);
+/* KiB of hugepages of any size that are free, and that no other process has reserved. */
+unsigned long rp_eal_hugepages_kib(void);
 /* What to do where a pool found no memory: a sentence's end. Once DPDK runs. */
 const char *rp_eal_advice(void);
 /* DPDK's first error line since rp_eal_listen, or ""; in text[size]. */
