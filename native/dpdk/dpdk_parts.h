@@ -2,6 +2,15 @@
  *
  * A port is a host on a wire. A wire is a list of lanes, one for each client of a server and one
  * for a client; a lane is a queue of a device, polled and written by the port's one thread.
+ *
+ * Words that are used in these files alone:
+ *     take    mbufs: out of a pool; a name: from other processes, by a lock, until it is given
+ *     hold    an address and an interface of the kernel's, for this process: rp_hold
+ *     keep    mbufs: a port's, leased in vain, for its next lease; a closed device's, not returned
+ *     lend    a received frame's bytes, to the engine, until it releases them; a memif peer's memory
+ *     loan    a region of a peer's while it is mapped and sealed: dpdk_memif_lend.c
+ *     place   of a wire: the address it goes to; of a lock: by what it is given back
+ *     seat    a link's part of a device that links of this process share: dpdk_share.c
  */
 #ifndef RP_DPDK_PARTS_H
 #define RP_DPDK_PARTS_H
