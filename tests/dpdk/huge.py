@@ -89,11 +89,11 @@ def test_too_few_pages_are_told_with_what_sets_more(tmp_path):
 def test_pages_that_another_process_reserved_are_not_free(tmp_path):
     """Given 8 pages, all mapped by a process that has touched none: the kernel counts them as free.
     Expect the sentence for none."""
-    with reserved(2048, 8, tmp_path) as url:
-        with mmap.mmap(-1, 16 << 20, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_HUGETLB):
-            assert free() == 8
-            with serving(url) as process:
-                said = process.stdout.read()
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_HUGETLB
+    with reserved(2048, 8, tmp_path) as url, mmap.mmap(-1, 16 << 20, flags):
+        assert free() == 8
+        with serving(url) as process:
+            said = process.stdout.read()
     assert re.search(r"no hugepage is free.*nic\.sh", said), said
 
 
