@@ -7,7 +7,7 @@
  *     take    mbufs: out of a pool; a name: from other processes, by a lock, until it is given
  *     hold    an address and an interface of the kernel's, for this process: rp_hold
  *     keep    mbufs: a port's, leased in vain, for its next lease; a closed device's, not returned
- *     lend    a received frame's bytes, to the engine, until it releases them; a memif peer's memory
+ *     lend    a received frame, to the engine, until it releases it; a peer of memif, its memory
  *     loan    a region of a peer's while it is mapped and sealed: dpdk_memif_lend.c
  *     place   of a wire: the address it goes to; of a lock: by what it is given back
  *     seat    a link's part of a device that links of this process share: dpdk_share.c
