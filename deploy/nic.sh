@@ -5,11 +5,12 @@
 # says which of these commands a host needs.
 #
 #   nic.sh [--dry-run] status
-#   nic.sh [--dry-run] hugepages COUNT [--size 2M|1G] [--node N]
+#   nic.sh [--dry-run] hugepages COUNT [--size SIZE] [--node N]
 #   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME] [--force]
 #   nic.sh [--dry-run] unbind 0000:03:00.0 [--after RESULT [--status CODE]] [--force]
 #
-# hugepages: at least COUNT; more than that stay. A host keeps an eighth of its memory free of them,
+# hugepages: at least COUNT; more than that stay. SIZE is 2M, 1G or another one that this host has,
+# such as 64K, 32M or 512M. A host keeps an eighth of its memory free of them,
 # 256 MiB at least and 2 GiB at most; where the kernel gives fewer they all go back. bind: loads the module and moves the card to it;
 # --user then owns /dev/vfio/GROUP. unbind: gives the card back to the kernel driver that knows it;
 # with the last card of vfio-pci goes the leave to do without an IOMMU. --after and --status are for
@@ -30,7 +31,8 @@
 # nftables sends on at a device, and programs of tcx, are not seen. Where
 # `ip` is missing or fails, an interface that is up counts as in use: nothing else shows it all.
 # --force takes it all the same, and says what that cuts. What is no network card is never taken; a
-# Mellanox card is left where it is, since it works for DPDK under its kernel driver.
+# Mellanox card, or a Microsoft one (mana), is left where it is: it works for DPDK under its kernel
+# driver.
 #
 # --root DIR (tests): sys, proc, dev and bin/ip lie there. Exit codes: 0 done or nothing to do; 1 a
 # step did not do what it was for; 2 the request is wrong or refused; one sentence says which.
@@ -392,6 +394,10 @@ tell_group() {
 }
 
 bind() {
+    case $user in
+    *[!0-9]*)
+        id -u "$user" > /dev/null 2>&1 || refuse "there is no user \`$user\` here" ;;
+    esac
     now=$(link_name "$device/driver")
     if [ "$now" = "$driver" ]; then
         say "= $card is bound to $driver"
@@ -427,6 +433,7 @@ bind() {
         fail "$driver did not take $card, which has $(link_name "$device/driver") again (dmesg" \
             "says why)"
     fi
+    set_for_bind= # it is bound: what fails from now on takes nothing from under it
     tell_group
     [ -n "$dry" ] || say "$card: ${now:-no driver} -> $driver"
 }
@@ -464,6 +471,15 @@ mount_hugepages() {
     do_it mount -t hugetlbfs -o "pagesize=$size" hugetlbfs "$root/dev/hugepages"
 }
 
+# usable_in PLACE: its free hugepages, without those another process has reserved and not touched.
+usable_in() {
+    free=$(read_word "$1/free_hugepages")
+    kept=$(read_word "$root/sys/kernel/mm/hugepages/${1##*/}/resv_hugepages")
+    free=$((${free:-0} - ${kept:-0}))
+    [ "$free" -gt 0 ] || free=0
+    say "$free"
+}
+
 kib_of() { sed -n "s/^$1: *\([0-9]*\) kB.*/\1/p" "$root/proc/meminfo" 2>/dev/null; }
 
 # leave_room: what is missing of COUNT fits, and enough for the rest of the host is left beside.
@@ -488,10 +504,13 @@ hugepages() {
         case $count in 0?*) count=${count#0} ;; *) break ;; esac
     done
     case $size in
-    2M) page=2048 ;;
-    1G) page=1048576 ;;
-    *) refuse "--size is $size; expected 2M or 1G" ;;
+    0* | ????????* | *[!0-9]*[KMG] | [KMG]) page= ;;
+    *K) page=${size%K} ;;
+    *M) page=$((${size%M} * 1024)) ;;
+    *G) page=$((${size%G} * 1048576)) ;;
+    *) page= ;;
     esac
+    [ -n "$page" ] || refuse "--size is $size; expected one such as 2M or 1G"
     kind=hugepages-${page}kB
     place=$root/sys/kernel/mm/hugepages/$kind
     [ -n "$node" ] && place=$root/sys/devices/system/node/node$node/hugepages/$kind
@@ -499,7 +518,7 @@ hugepages() {
     set=$(read_word "$place/nr_hugepages")
     set=${set:-0}
     if [ "$set" -ge "$count" ]; then
-        say "= $set hugepages of $size are set"
+        say "= $set hugepages of $size are set, $(usable_in "$place") of them free"
     else
         leave_room
         put "$count" "$place/nr_hugepages"
@@ -525,7 +544,7 @@ tell_queues() {
 
 status() {
     for place in "$root"/sys/kernel/mm/hugepages/*; do
-        [ -d "$place" ] && say "$(basename "$place"): $(read_word "$place/free_hugepages") free" \
+        [ -d "$place" ] && say "$(basename "$place"): $(usable_in "$place") free" \
             "of $(read_word "$place/nr_hugepages")"
     done
     for device in "$root"/sys/bus/pci/devices/*; do

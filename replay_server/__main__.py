@@ -93,7 +93,9 @@ class ServeArgs:
     compile: Path | None = option("Serve nothing: write the tables for replay-serve there.", None)
     sessions: int = option("Clients at once; every writer is one.", 0)
     sessions_per_address: int = option(
-        "Of these, what one other machine may have; three quarters if neither says it.", 0
+        "Of these, what one other machine, or a memif link, may have; three quarters if neither "
+        "says it.",
+        0,
     )
     idle_ms: int = option(
         "Milliseconds of silence after which a client's session is given up; 30000 if neither "

@@ -59,8 +59,8 @@ class ServerOptions:
     verify        take a region over only if the checksum of each stored step is right. That reads
                   all of it: some seconds where it is large and in memory, longer from a disk
     sessions      clients at once; each writer counts as one
-    sessions_per_address  udp: sessions at once from one other machine; 0: three quarters of
-                  `sessions`. This machine may have all
+    sessions_per_address  sessions at once from one other machine, or over one memif link; 0: three
+                  quarters of `sessions`. This machine may have all over any other transport
     batch_max     items in one batch
     records       sample requests that one client may have under way
     idle_ms       milliseconds of silence after which a session is given up

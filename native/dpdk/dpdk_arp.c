@@ -21,16 +21,18 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_port.h"
 #include "protocol/status.h"
 
 enum {
     PROBES = 4,
-    ASKS = 200, ASK_NS = 5000000, /* for a client's server, at open: 1 s */
+    ASK_NS = 5000000, /* between questions for a client's server, at open */
     QUIET_SENDS = 2,              /* in vain, before a client looks at the time */
     LOOK_NS = 200000, LINK_LOOK_NS = 10000000,
 };
 #define PROBE_NS 50000000ull
+#define RESOLVE_NS 1000000000ull
 #define LINK_NS 4000000000ull
 #define AGAIN_NS 2000000000ull
 #define DEFEND_NS 10000000000ull
@@ -214,14 +216,15 @@ static void ask_hop(struct port *port) {
 void rp_arp_resolve(struct port *port, uint64_t until_ns) {
     struct rp_packet packets[RP_BURST];
     struct rp_port *own = (struct rp_port *)port;
-    for (int i = 0; i < ASKS && !port->resolved && rp_wire_now_ns() < until_ns; i++) {
-        uint64_t end = now_ns() + ASK_NS;
-        ask_hop(port);
-        while (!port->resolved && now_ns() < end) {
-            nap(LOOK_NS);
-            rp_dpdk_transport.rx_release(own, packets,
-                                         rp_dpdk_transport.rx_burst(own, packets, RP_BURST));
+    uint64_t now = rp_wire_now_ns(), end = rp_min(until_ns, now + RESOLVE_NS), again = now;
+    for (; !port->resolved && now < end; now = rp_wire_now_ns()) {
+        if (now >= again) {
+            ask_hop(port);
+            again = now + ASK_NS;
         }
+        nap(LOOK_NS);
+        rp_dpdk_transport.rx_release(own, packets,
+                                     rp_dpdk_transport.rx_burst(own, packets, RP_BURST));
     }
 }
 

@@ -472,5 +472,7 @@ void rp_card_leave(struct rp_wire *wire) {
     card->taken &= ~(1u << wire->lanes[0].queue);
     if (--card->members == 0) {
         end_card(card);
+    } else {
+        rp_queues_share_out(&card->queues, card->taken);
     }
 }

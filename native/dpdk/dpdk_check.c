@@ -1,6 +1,5 @@
 /* What a PCI card lacks before DPDK can use it, checked before DPDK starts: a kernel driver that
  * gives this process access to it, and hugepages. */
-#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,29 +21,13 @@ static void read_driver(char *driver, size_t size, const char *address) {
 
 static int is_for_dpdk(const char *driver) {
     static const char *const those[] = {"vfio-pci", "uio_pci_generic", "igb_uio", "mlx4_core",
-                                        "mlx5_core"};
+                                        "mlx5_core", "mana"};
     for (size_t i = 0; i < sizeof those / sizeof those[0]; i++) {
         if (strcmp(driver, those[i]) == 0) {
             return 1;
         }
     }
     return 0;
-}
-
-/* Of any size: /proc/meminfo counts those of the default one alone. */
-static int has_hugepages(void) {
-    glob_t sizes = {0};
-    unsigned long pages = 0;
-    (void)glob("/sys/kernel/mm/hugepages/*/free_hugepages", 0, NULL, &sizes);
-    for (size_t i = 0; i < sizes.gl_pathc && !pages; i++) {
-        FILE *file = fopen(sizes.gl_pathv[i], "re");
-        if (file) {
-            pages = fscanf(file, "%lu", &pages) == 1 ? pages : 0;
-            fclose(file);
-        }
-    }
-    globfree(&sizes);
-    return pages > 0;
 }
 
 /* Null, or what keeps DPDK from this card; in why[size]. */
@@ -71,7 +54,7 @@ int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
     if (options->eal.card[0] && card_lacks(options->eal.card, why, size)) {
         return RP_SYSTEM;
     }
-    if (huge && !has_hugepages()) {
+    if (huge && !rp_eal_hugepages_kib()) {
         snprintf(why, size, "no hugepage is free, and %s needs some: deploy/nic.sh hugepages sets "
                  "more, and leaves those that are there",
                  options->eal.huge < 0 ? "a card (port=)" : "huge=on");

@@ -79,8 +79,12 @@ int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard) {
     wire->pool = card->pool;
     wire->is_shifted = card->is_shifted;
     wire->queues = card->queues.count > 1 ? &card->queues : NULL;
-    wire->lanes[0] = (struct rp_lane){card->device, (uint16_t)shard};
-    wire->lane_count = 1;
+    wire->lane_count = 1; /* its own queue, by which it also sends; then those it may poll beside */
+    for (uint32_t i = 0; i < card->queues.count; i++) {
+        uint32_t queue = (shard + i) % card->queues.count;
+        wire->lanes[i] = (struct rp_lane){card->device, (uint16_t)queue};
+    }
+    rp_queues_share_out(&card->queues, card->taken);
     wire->devices[0] = card->device;
     wire->device_count = 1;
     wire->vlan = card->vlan;

@@ -1,5 +1,5 @@
 /* A wire of shared memory between two processes of one host, memif: its client, by DPDK's driver,
- * which lends its own memory. The server is dpdk_memif_serve.c.
+ * which lends its own memory. The server: dpdk_memif_visitors.c, dpdk_memif_serve.c.
  */
 #include <dlfcn.h>
 #include <rte_bus_vdev.h>

@@ -2,6 +2,15 @@
  *
  * A port is a host on a wire. A wire is a list of lanes, one for each client of a server and one
  * for a client; a lane is a queue of a device, polled and written by the port's one thread.
+ *
+ * Words that are used in these files alone:
+ *     take    mbufs: out of a pool; a name: from other processes, by a lock, until it is given
+ *     hold    an address and an interface of the kernel's, for this process: rp_hold
+ *     keep    mbufs: a port's, leased in vain, for its next lease; a closed device's, not returned
+ *     lend    a received frame, to the engine, until it releases it; a peer of memif, its memory
+ *     loan    a region of a peer's while it is mapped and sealed: dpdk_memif_lend.c
+ *     place   of a wire: the address it goes to; of a lock: by what it is given back
+ *     seat    a link's part of a device that links of this process share: dpdk_share.c
  */
 #ifndef RP_DPDK_PARTS_H
 #define RP_DPDK_PARTS_H
@@ -120,6 +129,9 @@ struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
     uint32_t count;
     uint16_t first_port;
+    /* of each queue, one more than the shard that polls it: its own, or another one while that one
+     * is not served; 0: none */
+    _Atomic uint32_t pollers[RP_DPDK_LANES];
     enum { RP_QUEUES_UNKNOWN, RP_QUEUES_HASH, RP_QUEUES_RULES } how;
     struct rp_steer steer; /* HASH */
 };
@@ -197,6 +209,8 @@ int rp_eal_start(const struct rp_eal_options *options, char *error);
 int rp_eal_check_words(const char *text, char *why, size_t size);
 int rp_eal_check_cores(const char *text, char *why, size_t size);
 int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size);
+/* KiB of hugepages of any size that are free, and that no other process has reserved. */
+unsigned long rp_eal_hugepages_kib(void);
 /* What to do where a pool found no memory: a sentence's end. Once DPDK runs. */
 const char *rp_eal_advice(void);
 /* DPDK's first error line since rp_eal_listen, or ""; in text[size]. */
@@ -317,6 +331,12 @@ void rp_queues_settle(struct rp_queues *queues, uint16_t device,
                       const struct rte_eth_dev_info *info);
 uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,
                         const uint8_t *ip, uint32_t attempt);
+/* Bit i of `served`: shard i is. Waits for bursts; within the lock of wires. */
+void rp_queues_share_out(struct rp_queues *queues, uint32_t served);
+/* Within a burst of that shard: the queue is its. */
+static inline int rp_queues_polls(const struct rp_queues *queues, uint32_t shard, uint32_t queue) {
+    return atomic_load_explicit(&queues->pollers[queue], memory_order_acquire) == shard + 1;
+}
 /* A sentence once the kernel asked for the card back, else null; from any thread. */
 const char *rp_card_lost(const struct rp_card *card);
 /* An address to be had on a network: dpdk_arp.c. */

@@ -82,7 +82,9 @@ static uint32_t receive(struct port *port, uint32_t lane, struct rte_mbuf **mbuf
     }
     rp_burst_begin(&port->bursts);
     struct rp_share *share = shared(port);
-    uint32_t got = port->wire.served ? rp_memif_receive(port->wire.served, lane, mbufs, count)
+    const struct rp_queues *queues = port->wire.queues;
+    uint32_t got = queues && !rp_queues_polls(queues, port->wire.lanes[0].queue, from->queue) ? 0
+        : port->wire.served ? rp_memif_receive(port->wire.served, lane, mbufs, count)
         : share
         ? rp_share_receive(share, &port->wire.seat, from, port->wire.vlan, mbufs, count)
         : rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)count);
@@ -147,6 +149,12 @@ static int is_server(const struct port *port, const struct rp_frame_host *from) 
            && memcmp(from->ip, port->server.ip, RP_FRAME_IP) == 0;
 }
 
+/* The shard at that port: else its sender would be told to go on to it for ever. */
+static int is_served(const struct port *port, uint16_t to_port) {
+    uint32_t shard = (uint32_t)to_port - port->host.first_port;
+    return rp_queues_polls(port->wire.queues, shard, shard);
+}
+
 /* It is for another shard of this host. */
 static void misdirect(struct port *port, const struct rp_frame_view *view,
                       struct rp_packet *packet) {
@@ -161,6 +169,10 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
     size_t shift = (uintptr_t)data % 8;
     if (view->size > port->base.mtu) {
         drop(port, mbuf, RP_FRAME_DROP_oversized);
+        return 0;
+    }
+    if (view->to_port != port->host.port && !is_served(port, view->to_port)) {
+        drop(port, mbuf, RP_FRAME_DROP_closed_port);
         return 0;
     }
     if (port->is_client && !is_server(port, &view->from)) {
@@ -287,7 +299,9 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     struct port *port = own(opaque);
     uint32_t lanes = port->wire.lane_count, lent = 0, came = 0;
     assert(count <= RP_BURST);
-    if (port->wire.used) {
+    if (port->wire.queues) { /* of shards that are not served now */
+        lanes = port->wire.queues->count;
+    } else if (port->wire.used) {
         lanes = atomic_load_explicit(port->wire.used, memory_order_acquire);
     }
     rp_eal_register_thread();
@@ -302,7 +316,7 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
         uint32_t got = receive(port, lane, mbufs, count - lent);
         came += got;
         for (uint32_t k = 0; k < got; k++) {
-            lent += take(port, mbufs[k], lane, &packets[lent]);
+            lent += take(port, mbufs[k], port->wire.queues ? 0 : lane, &packets[lent]);
         }
         port->next_lane = lane + 1 >= lanes ? 0 : lane + 1;
     }
@@ -489,6 +503,15 @@ static const char *dpdk_lost(struct rp_port *opaque) {
     return wire->card ? rp_card_lost(wire->card) : NULL;
 }
 
+/* Rings are of this process, so of this machine. A memif peer is on this machine too, and need not
+ * be trusted: its link counts as a host, whatever addresses its frames name. */
+static uint64_t dpdk_host(struct rp_port *opaque, const struct rp_peer *peer) {
+    const struct rp_wire *wire = &own(opaque)->wire;
+    uint32_t ip;
+    memcpy(&ip, peer->bytes, sizeof ip);
+    return wire->card ? ip : wire->served ? peer->bytes[PEER_LANE] + 1u : 0;
+}
+
 static const char *dpdk_remark(struct rp_port *opaque) {
     struct port *port = own(opaque);
     return atomic_load_explicit(&port->is_taken, memory_order_acquire) ? port->taken
@@ -506,6 +529,7 @@ const struct rp_transport rp_dpdk_transport = {
     .wake = dpdk_wake,
     .rebind = dpdk_rebind,
     .facts = dpdk_facts,
+    .host = dpdk_host,
     .lost = dpdk_lost,
     .remark = dpdk_remark,
 };

@@ -1,7 +1,13 @@
 /* How a card with several queues spreads the frames that come. Where it takes rules on the
  * destination port these are used, which is exact. Else its hash is used, whose key and table are
  * read back, so that an answer can name a port that lands on the right queue. Else the way is not
- * known. */
+ * known.
+ *
+ * Frames come to every queue of an open card, also before its shard is served and after. Left
+ * there they would be lost: half of the other shard's clients, and ARP. So the first shard that is
+ * served polls the queues of those that are not. Its sleeps look there when they end, as the file
+ * it sleeps on is its own queue's. It answers by its own queue, from which no other thread sends.
+ */
 #include <arpa/inet.h>
 #include <rte_flow.h>
 #include <string.h>
@@ -73,6 +79,26 @@ void rp_queues_settle(struct rp_queues *queues, uint16_t device,
                       const struct rte_eth_dev_info *info) {
     queues->how = set_rules(queues, device) ? RP_QUEUES_RULES
         : read_hash(&queues->steer, device, info) ? RP_QUEUES_HASH : RP_QUEUES_UNKNOWN;
+}
+
+/* Two threads must not poll one queue: nobody does while it changes hands. */
+void rp_queues_share_out(struct rp_queues *queues, uint32_t served) {
+    uint32_t first = served ? (uint32_t)__builtin_ctz(served) + 1 : 0, pollers[RP_DPDK_LANES];
+    uint32_t before, taken_away = 0;
+    for (uint32_t queue = 0; queue < queues->count; queue++) {
+        pollers[queue] = served >> queue & 1 ? queue + 1 : first;
+        before = atomic_load(&queues->pollers[queue]);
+        if (before && before != pollers[queue]) {
+            atomic_store(&queues->pollers[queue], 0);
+            taken_away = 1;
+        }
+    }
+    if (taken_away) {
+        rp_bursts_await();
+    }
+    for (uint32_t queue = 0; queue < queues->count; queue++) {
+        atomic_store(&queues->pollers[queue], pollers[queue]);
+    }
 }
 
 uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,

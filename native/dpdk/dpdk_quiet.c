@@ -1,8 +1,8 @@
 /* Memory that bursts use, and that another thread unmaps: DPDK's interrupt thread, when a memif
  * client's driver loses its server, or a memif server's own thread, when it loses a peer
- * (dpdk_memif_serve.c). Both mark the link as down first. A burst that begins later sees the mark
- * and touches nothing. So before anything is closed or unmapped it is enough to wait until every
- * burst that runs now has ended. No burst ever waits.
+ * (dpdk_memif_visitors.c). Both mark the link as down first. A burst that begins later sees the
+ * mark and touches nothing. So before anything is closed or unmapped it is enough to wait until
+ * every burst that runs now has ended. No burst ever waits.
  *
  * The driver does not wait by itself (DPDK 22.11). It is linked into this object, where its close()
  * and munmap() are these (-Wl,--wrap).

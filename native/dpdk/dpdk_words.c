@@ -178,18 +178,24 @@ static unsigned long read_number(const char *path, const char *format) {
     return number;
 }
 
-/* MiB of free hugepages, whatever their size. */
-static unsigned long free_hugepages(void) {
+/* /proc/meminfo counts those of the default size alone. What a process has mapped and not touched
+ * yet counts as free there and here, but DPDK could not have it: it subtracts that too. */
+unsigned long rp_eal_hugepages_kib(void) {
+    static const char folder[] = "/sys/kernel/mm/hugepages/hugepages-";
     glob_t sizes = {0};
     unsigned long kib = 0;
-    (void)glob("/sys/kernel/mm/hugepages/hugepages-*kB/free_hugepages", 0, NULL, &sizes);
+    char path[sizeof folder + NAME_SHOWN];
+    (void)glob("/sys/kernel/mm/hugepages/hugepages-*kB", 0, NULL, &sizes);
     for (size_t i = 0; i < sizes.gl_pathc; i++) {
-        unsigned long page = 0;
-        (void)sscanf(sizes.gl_pathv[i], "/sys/kernel/mm/hugepages/hugepages-%lukB", &page);
-        kib += page * read_number(sizes.gl_pathv[i], "%lu");
+        unsigned long page = strtoul(sizes.gl_pathv[i] + sizeof folder - 1, NULL, 10);
+        snprintf(path, sizeof path, "%s%lukB/free_hugepages", folder, page);
+        unsigned long pages = read_number(path, "%lu");
+        snprintf(path, sizeof path, "%s%lukB/resv_hugepages", folder, page);
+        unsigned long reserved = read_number(path, "%lu");
+        kib += pages > reserved ? page * (pages - reserved) : 0;
     }
     globfree(&sizes);
-    return kib / MIB_KIB;
+    return kib;
 }
 
 int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size) {
@@ -199,7 +205,7 @@ int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t 
                  "place");
         return -1;
     }
-    unsigned long has = options->huge ? free_hugepages()
+    unsigned long has = options->huge ? rp_eal_hugepages_kib() / MIB_KIB
         : read_number("/proc/meminfo", "MemAvailable: %lu") / MIB_KIB;
     if (options->memory <= has) {
         return 0;

@@ -398,7 +398,9 @@ static int map_memory(struct rp_link *link) {
     return failed;
 }
 
-static int open_client(struct rp_link *link, const struct rp_peer *server, char *error) {
+/* The time to connect in began with the opening of the port, which may have taken much of it. */
+static int open_client(struct rp_link *link, const struct rp_peer *server, uint64_t began_ns,
+                       char *error) {
     struct rp_client_options filled;
     int status = fill_options(link, &filled, error);
     if (status) {
@@ -415,7 +417,7 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
         return -RP_NO_MEMORY;
     }
     return rp_client_open(&link->client, link->memory, link->memory_bytes, &filled, server,
-                          rp_link_now(link), error);
+                          link->timed ? rp_link_now(link) : began_ns, error);
 }
 
 /* All but the handle. */
@@ -453,6 +455,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
                                      .timeout_ns = options->connect_timeout_ns};
     struct rp_peer server;
     struct rp_link *link = calloc(1, sizeof *link);
+    uint64_t began = rp_clock_ns();
     *opened = NULL;
     if (!link) {
         snprintf(error, RP_ERROR_BYTES, "no memory for a link");
@@ -465,14 +468,14 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
         link->passive = rp_loopback_is(link->port);
         link->spin.for_ns =
             link->passive ? 0 : 1000u * (uint64_t)or_default(options->spin_us, SPIN_US_DEFAULT);
-        status = open_client(link, &server, error);
+        link->timed = link->passive && rp_port_transport(link->port)->now(link->port) != 0;
+        status = open_client(link, &server, began, error);
     }
     if (status) {
         let_go(link);
         forget(link);
         return status;
     }
-    link->timed = link->passive && rp_port_transport(link->port)->now(link->port) != 0;
     *opened = link;
     if (!link->passive && !options->unkept) {
         rp_link_keep(link);

@@ -70,8 +70,8 @@ struct rp_transport {
      * system's. */
     uint64_t (*now)(struct rp_port *port);
     /* Which host an address is on: the same number for all addresses of one host (of one /64, in
-     * IPv6), 0 for this machine's own. Cheap, and pure. Null: all are this machine's, or it cannot
-     * be known. */
+     * IPv6; over memif of one link), 0 for this machine's own. Cheap, and pure. Null: all are this
+     * machine's, or it cannot be known. */
     uint64_t (*host)(struct rp_port *port, const struct rp_peer *peer);
     /* Writes what it counts of itself, every drop under its reason, and returns how many facts
      * those are; changes nothing. Null: nothing. Use rp_port_facts. */

@@ -29,6 +29,7 @@ NOW, AFTER, NOT, UNKNOWN = "usable now", "usable after", "not usable", "not know
 NO_PLANE = f"this build has no DPDK data plane (no replay_server/{elf.DATA_PLANE})"
 INSTALL_DPDK = "apt-get install librte-meta-net"
 SOCKET_BYTES = 8 << 20  # native/transport/transport_udp.h
+USUAL_PAGE = 2 << 20  # smaller ones (arm64's 64 KiB) are too many for DPDK's tables
 PAGES_BYTES = 2 << 30  # of free hugepages, where the host can spare so many
 VETHS_NAMED = 3
 CARD_BYTES = 64 << 20  # of hugepages: 40 MiB of frames at the largest mtu, rings, DPDK itself
@@ -98,7 +99,7 @@ def _pages(host: Host, nic: Nic, plan: Plan) -> None:
     free = sum(size * count for size, count in free_of.items())
     if free >= CARD_BYTES:
         return
-    least = min(host.pages, key=lambda pages: pages.size)
+    least = min(host.pages, key=lambda pages: (pages.size < USUAL_PAGE, pages.size))
     spare = PAGES_BYTES if host.for_pages is None else host.for_pages
     more = min(PAGES_BYTES // least.size - free_of[least.size], spare // least.size)
     if free + more * least.size < CARD_BYTES:
@@ -111,7 +112,7 @@ def _pages(host: Host, nic: Nic, plan: Plan) -> None:
     count = max(total, free_of[least.size]) + more
     where = f" on NUMA node {nic.node}, the card's own" if foreign else ""
     words = f" --node {nic.node}" if foreign else ""
-    kind = "1G" if least.size == 1 << 30 else f"{least.size >> 20}M"
+    kind = _size(least.size).replace(" ", "").removesuffix("iB")
     reason = f"no hugepage is free{where}"
     if free:
         reason = f"{free >> 20} MiB of hugepages are free{where}, and it wants {CARD_BYTES >> 20}"
@@ -152,7 +153,12 @@ def _unbound(host: Host, nic: Nic, driver: Driver, uid: int, plan: Plan) -> None
         plan.refusals.append(f"this kernel has {module} for it and no vfio-pci: that needs root")
         return
     protected = host.iommu and bool(nic.iommu_group)
-    if not protected and not host.unsafe_no_iommu and module == "vfio-pci":
+    if not protected and module == "vfio-pci" and uid:
+        plan.refusals.append(
+            "the IOMMU is off, and without one only root may open the card: add `intel_iommu=on "
+            "iommu=pt` (AMD: `iommu=pt`) to the kernel line and restart, or serve as root"
+        )
+    elif not protected and not host.unsafe_no_iommu and module == "vfio-pci":
         plan.needs(
             "the IOMMU is off",
             "# add `intel_iommu=on iommu=pt` (AMD: `iommu=pt`) to the kernel line and restart; "
@@ -464,7 +470,8 @@ def _with_url(report: Report, advice: list[str]) -> Report:
 
 def _size(size: int) -> str:
     """A hugepage's size as people say it."""
-    return f"{size >> 30} GiB" if size >= 1 << 30 else f"{size >> 20} MiB"
+    shift, unit = next(each for each in ((30, "G"), (20, "M"), (10, "K")) if size >> each[0])
+    return f"{size >> shift} {unit}iB"
 
 
 def _host_lines(host: Host) -> list[str]:
@@ -485,6 +492,7 @@ def _host_lines(host: Host) -> list[str]:
         rows.append(
             f"hugepages of {_size(pages.size)}: {pages.free} free of {pages.total}"
             + (free if len(pages.free_on) > 1 else "")
+            + (f", {pages.reserved} reserved by others" if pages.reserved else "")
         )
     rows += [] if host.pages else ["hugepages: none in this kernel"]
     rows += [

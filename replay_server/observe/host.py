@@ -25,13 +25,18 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Pages:
-    """Hugepages of one size (bytes); `free_on` and `total_on` hold those of each NUMA node."""
+    """Hugepages of one size (bytes); `free_on` and `total_on` hold those of each NUMA node.
+
+    `reserved`: for a process that has mapped them and touched none yet. The kernel counts those as
+    free, and does not say on which node; here they are not.
+    """
 
     size: int
     total: int
     free: int
     free_on: dict[int, int]
     total_on: dict[int, int] = field(default_factory=dict)
+    reserved: int = 0
 
 
 @dataclass(frozen=True)
@@ -238,15 +243,18 @@ def _pages(sys: Path) -> tuple[Pages, ...]:
         if not size:
             continue
         folder = sys / "kernel/mm/hugepages" / name
+        total, free, reserved = (
+            number(folder / f"{what}_hugepages") or 0 for what in ("nr", "free", "resv")
+        )
+        usable = max(0, free - reserved)
         free_on, total_on = {}, {}
         for node in _nodes(sys):
             here = sys / f"devices/system/node/node{node}/hugepages" / name
             free = number(here / "free_hugepages")
             if free is not None:
-                free_on[node] = free
+                free_on[node] = min(free, usable) if reserved else free
                 total_on[node] = number(here / "nr_hugepages") or 0
-        total, free = number(folder / "nr_hugepages") or 0, number(folder / "free_hugepages") or 0
-        found.append(Pages(int(size[1]) * KIB, total, free, free_on, total_on))
+        found.append(Pages(int(size[1]) * KIB, total, usable, free_on, total_on, reserved))
     return tuple(sorted(found, key=lambda pages: pages.size))
 
 

@@ -4,6 +4,7 @@ reserved for the time of a test, where this machine has some. Its name keeps it 
 
 from __future__ import annotations
 
+import mmap
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from processes import SERVE, played
 
 PAGES = Path("/sys/kernel/mm/hugepages")
+MAP_HUGETLB = 0x40000
 SPARE_KB = 4 << 20  # reserve none where others would miss it
 
 
@@ -82,6 +84,17 @@ def test_too_few_pages_are_told_with_what_sets_more(tmp_path):
         with serving(f"{url},memory=64") as process:
             said = process.stdout.read()
     assert "memory=64 is more than this host's free hugepages, 16 MiB" in said, said
+
+
+def test_pages_that_another_process_reserved_are_not_free(tmp_path):
+    """Given 8 pages, all mapped by a process that has touched none: the kernel counts them as free.
+    Expect the sentence for none."""
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_HUGETLB
+    with reserved(2048, 8, tmp_path) as url, mmap.mmap(-1, 16 << 20, flags):
+        assert free() == 8
+        with serving(url) as process:
+            said = process.stdout.read()
+    assert re.search(r"no hugepage is free.*nic\.sh", said), said
 
 
 def test_without_a_page_it_is_a_sentence(tmp_path):

@@ -76,6 +76,27 @@ print("moved", moved)
 """
 
 
+def test_a_shard_alone_hears_all_its_clients():
+    """Given a shard before the other one opens, between, and after that one closed; then the other
+    one alone. Expect every client served at each time, whatever queue its flow lands on."""
+
+    def visit(shard: Server) -> None:
+        for _ in range(CLIENTS):
+            with Client(shard.address, timeout=5.0, connect_timeout=1.0) as client:
+                assert client.stats().sessions >= 1
+
+    with serve(0) as first:
+        visit(first)
+        with serve(1) as other, Client(first.address) as stays:
+            visit(other)
+            first.close()
+            visit(other)
+            with pytest.raises(errors.ReplayError):
+                stays.stats()
+        with serve(0) as first:
+            visit(first)
+
+
 def test_a_client_past_its_own_kernel_moves_too():
     """Given a dpdk:// client of raw sockets in the other namespace, ten times. Expect it served
     each time, and to have sent from other ports where it was told to."""

@@ -149,6 +149,7 @@ static void ring(void) {
                 CHECK(memcmp(&from, &server, sizeof from) == 0, "a client has one peer");
             }
             CHECK(memcmp(&seen[0], &seen[1], sizeof seen[0]) != 0, "clients are told apart");
+            CHECK(rp_port_transport(port)->host(port, &seen[0]) == 0, "and are this process's");
         }
         rp_port_close(clients[0]);
         rp_port_close(clients[1]);
@@ -184,6 +185,9 @@ static void drops(void) {
     struct rp_port *port = open_port(memif_url(url, 1, ""), 1, &own);
     struct rp_port *client = open_port(memif_url(url, 0, ""), 0, &server);
     meet(client, &server, port);
+    send_some(client, &server, 1, 1, 64);
+    struct rp_peer seen = receive_some(port, 1, 1, 64);
+    CHECK(rp_port_transport(port)->host(port, &seen) == 1, "a link has its share of sessions");
     snprintf(url, sizeof url, "dpdk://10.0.0.1:7401?vdev=net_memif,socket=%s", socket_path);
     struct rp_port *other = open_port(url, 0, &server);
     for (uint32_t sent = 0; !object->dropped(port, RP_FRAME_DROP_closed_port); sent++) {

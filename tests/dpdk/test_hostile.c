@@ -99,7 +99,7 @@ static int talk(uint8_t *message, int with, uint32_t expected) {
             && answer[0] == expected ? 0 : -1;
 }
 
-static int lend(uint32_t link, int region, uint32_t expected) {
+static int greet(uint32_t link) {
     uint8_t message[RP_MEMIF_MESSAGE];
     if (recv(peer.file, message, sizeof message, 0) != sizeof message
         || message[0] != RP_MEMIF_HELLO) {
@@ -108,7 +108,12 @@ static int lend(uint32_t link, int region, uint32_t expected) {
     begin(message, RP_MEMIF_INIT);
     put16(message + 2, VERSION);
     put32(message + 4, link);
-    if (talk(message, -1, RP_MEMIF_ACK)) {
+    return talk(message, -1, RP_MEMIF_ACK);
+}
+
+static int lend(uint32_t link, int region, uint32_t expected) {
+    uint8_t message[RP_MEMIF_MESSAGE];
+    if (greet(link)) {
         return -1;
     }
     begin(message, RP_MEMIF_ADD_REGION);
@@ -396,10 +401,12 @@ static int is_sent_away(int file) {
     return recv(file, greeting, sizeof greeting, MSG_DONTWAIT) == 0;
 }
 
-static void say_nothing(void) {
+/* More of them than there are links: those who greet ask for one, and send no other message. */
+static void say_little(int greets) {
     int files[SILENT];
     for (int i = 0; i < SILENT; i++) {
-        files[i] = knock(SOCK_NONBLOCK);
+        files[i] = peer.file = knock(0);
+        CHECK(!greets || greet(1 + (uint32_t)i % (LINKS - 1)) == 0, "who only asked has the link");
     }
     peer.file = -1;
     come_again();
@@ -408,7 +415,13 @@ static void say_nothing(void) {
               "no other: not %d", i);
         close(files[i]);
     }
-    check_group("as many visitors who say nothing as are let in: the first one goes for the next");
+    close(peer.file);
+    peer.file = -1;
+    check_group(greets ? "as many who ask for a link, and no more: the first one goes for the next"
+                : "as many visitors who say nothing as are let in: the first goes for the next");
+}
+
+static void stay_silent(void) {
     struct pollfd alone = {knock(SOCK_NONBLOCK), POLLRDHUP, 0};
     CHECK(poll(&alone, 1, LONELY_MS) == 1, "who says nothing, and is alone, stays");
     close(alone.fd);
@@ -550,7 +563,9 @@ int main(void) {
     peer.file = -1;
     lend_wrongly(server);
     call_wrongly(server);
-    say_nothing();
+    say_little(0);
+    say_little(1);
+    stay_silent();
     fit();
     make_stuck();
     stumbles = 1;

@@ -8,6 +8,7 @@
 #include <rte_ring.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "check.h"
 #include "dpdk/dpdk_parts.h"
@@ -154,6 +155,14 @@ static void frames(void) {
     CHECK(pthread_mutex_lock(&share.receiving) == 0); /* somebody looks: nobody waits for him */
     CHECK(look(&two, 1) == 10 && look(&one, 1) == 0);
     CHECK(pthread_mutex_unlock(&share.receiving) == 0);
+    eventfd_t calls;
+    two.seat.wake = eventfd(0, EFD_NONBLOCK);
+    for (int asleep = 0; asleep < 2; asleep++) {
+        atomic_store(&two.seat.is_asleep, asleep);
+        CHECK(come(make(PORT + 1, 1)) && look(&one, 0) == 0 && look(&two, 1) == 1);
+        CHECK((eventfd_read(two.seat.wake, &calls) == 0) == asleep, "who sleeps is woken");
+    }
+    atomic_store(&two.seat.is_asleep, 0);
     CHECK(come(make(PORT + 7, 0)));
     CHECK(look(&two, 0) == 1, "to nobody's port: whoever brings it counts it");
     arp_comes(0);
@@ -225,6 +234,21 @@ static void bound(void) {
     rp_share_close(&share);
     CHECK(rte_mempool_in_use_count(pool) == 0, "what lay on rings is free again");
     check_group("fifteen links that never look: counted, and the sixteenth is served");
+}
+
+/* Where there are many mbufs, rings leave those that links and their threads' caches may hold. */
+static void rest(void) {
+    enum { MANY = 4095, EACH = 3 * RP_BURST + RP_DPDK_CACHE + RP_DPDK_CACHE / 2 };
+    struct rp_share share = {0};
+    struct link one, two;
+    rp_share_open(&share, MANY, 0);
+    join(&one, &share, PORT);
+    join(&two, &share, PORT + 1);
+    CHECK(share.room > MANY / 4 && 2 * (share.room + EACH) <= MANY, "%u each", share.room);
+    leave(&one);
+    leave(&two);
+    rp_share_close(&share);
+    check_group("two links of many mbufs: what bursts and caches hold is left over");
 }
 
 /* ---- threads ---- */
@@ -332,6 +356,7 @@ int main(void) {
     frames();
     answers();
     bound();
+    rest();
     threads();
     return check_done("test_share");
 }

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from conformance import plain, plain_rows
 from losses import losing
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
 
-from replay_server import Client, ReplayError, Server
+from replay_server import Client, NoRoom, ReplayError, Server
 from replay_server.bench.namespaces import OFFLOADS, _ethtool, send_whole_frames
 
 KINDS = ("af_packet", "af_xdp")
@@ -59,6 +59,17 @@ sys.stdin.readline()
 client.extend("main", plain_rows(200, 1))
 print(client.counters()["retransmissions"], flush=True)
 client.close()
+"""
+
+IN_VAIN = """
+import sys, time
+from replay_server import Client, ReplayError
+for _ in range(2):
+    began = time.monotonic()
+    try:
+        Client(sys.argv[1], connect_timeout=float(sys.argv[2]))
+    except ReplayError:
+        print(time.monotonic() - began)
 """
 
 
@@ -198,6 +209,36 @@ def test_clients_past_the_kernel_too(kind):
 def server_mac() -> bytes:
     with inside(the_pair().server):
         return mac_of(INTERFACE)
+
+
+def test_a_host_has_its_share_of_sessions(kind):
+    """Given a share of two, and three clients of one host. Expect the third refused, a client at
+    another address served, and the third one too once another has closed."""
+    with inside(the_pair().server):
+        url = f"dpdk://{SERVER}:{PORT}?{on(kind)}"
+        server = Server((plain(),), url, insecure=True, sessions=8, sessions_per_address=2)
+    with server, Client(URL, timeout=WAIT_S), ExitStack() as open_:
+        open_.enter_context(Client(URL, timeout=WAIT_S))
+        with pytest.raises(NoRoom, match="sessions_per_address"):
+            Client(URL, timeout=WAIT_S)
+        url = f"dpdk://{SERVER}:{PORT}?{on(kind)},ip=198.18.0.9"
+        command = the_pair().client.inside([sys.executable, "-c", PUSHER, url, "few"])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.stdout.split() == ["pushed", "64"], done.stderr
+        open_.close()
+        Client(URL, timeout=WAIT_S).close()
+
+
+def test_a_client_that_finds_nobody_gives_up_in_time(kind):
+    """Given an address that nobody has. Expect a client of it to take its `connect_timeout`, the
+    waits of its device's opening included, both times."""
+    timeout = 1.5
+    url = f"dpdk://198.18.0.77:{PORT}?{on(kind)},ip=198.18.0.9"
+    command = the_pair().client.inside([sys.executable, "-c", IN_VAIN, url, str(timeout)])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    took = [float(word) for word in done.stdout.split()]
+    assert len(took) == 2, done.stderr
+    assert all(timeout - 0.1 < seconds < timeout + 0.7 for seconds in took), took
 
 
 # -- what goes wrong -----------------------------------------------------------------------------

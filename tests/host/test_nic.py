@@ -357,7 +357,9 @@ def test_what_is_refused_says_why(tree):
         ("bind", CARD, "--forse"): "no option --forse",
         ("hugepages", "many"): "is no count",
         ("hugepages", "9999999999"): "is no count",
-        ("hugepages", "8", "--size", "4K"): "expected 2M or 1G",
+        ("hugepages", "8", "--size", "4"): "expected one such as 2M or 1G",
+        ("hugepages", "8", "--size", "4K"): "no pages of 4K here",
+        ("bind", CARD, "--user", "nobody-such"): "there is no user",
         ("hugepages", "8", "--node", "5"): "no such NUMA node",
         ("bnd", CARD): "no command",
     }
@@ -492,6 +494,17 @@ def test_without_an_iommu_only_when_told(tree):
         (tree.root / "sys/bus/pci/devices/0000:03:00.1/driver").unlink()
         assert call(tree, "unbind", CARD).returncode == 0
         assert (driver(tree), switch.read_text()) == ("i40e", "N\n")
+
+
+def test_a_bound_card_keeps_what_it_was_bound_by(tree):
+    """Given a group's file that cannot be given away. Expect 1, and nothing taken from under the
+    card, which is bound by then."""
+    (tree.root / "dev/vfio/7").unlink()
+    with Kernel(tree, native="i40e"):
+        done = call(tree, "bind", CARD, "--user", "4242")
+        assert (done.returncode, driver(tree)) == (1, "vfio-pci"), done.stderr
+        override = tree.root / "sys/bus/pci/devices" / CARD / "driver_override"
+        assert "chown" in done.stderr and override.read_text() == "vfio-pci\n"
 
 
 def test_a_card_stays_with_a_service_that_starts_again(tree):

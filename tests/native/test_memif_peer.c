@@ -115,6 +115,21 @@ static void greeting(void) {
     check_group("a greeting, a peer at work, a peer that takes its leave");
 }
 
+static void full_rings(void) {
+    struct rp_memif_peer peer;
+    meet(&peer);
+    for (uint16_t next = 0; next < 2; next++) { /* where the ring's words begin again, too */
+        peer.in.next = (uint16_t)-next;
+        uint16_t head = (uint16_t)(SLOTS - next);
+        memcpy(peer.in.memory + RP_MEMIF_AT_HEAD, &head, sizeof head);
+        CHECK(rp_memif_filled(&peer.in) == SLOTS, "a full ring is no lie");
+        head++;
+        memcpy(peer.in.memory + RP_MEMIF_AT_HEAD, &head, sizeof head);
+        CHECK(rp_memif_filled(&peer.in) == -1, "more slots than there are");
+    }
+    check_group("a ring that is full, and one that says it is fuller");
+}
+
 static void refused(void) {
     static const uint32_t early[] = {RP_MEMIF_ACK, RP_MEMIF_HELLO, RP_MEMIF_ADD_REGION,
                                      RP_MEMIF_ADD_RING, RP_MEMIF_CONNECT, RP_MEMIF_CONNECTED, 0, 9};
@@ -296,6 +311,7 @@ int main(void) {
     memory[0] = map_alone(REGION);
     memory[1] = map_alone(OTHER);
     greeting();
+    full_rings();
     refused();
     give_back();
     fuzz(&random);
