@@ -23,6 +23,8 @@ from .spec import MASKED
 from .stacking import stacks_from_frames
 from .support.values import HUGE, real
 
+INT64_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
@@ -160,8 +162,8 @@ def transitions_of(
     ahead = _require_transitions(batch)
     data, weights = batch.data, batch.weights
     if device is not None or not all(isinstance(part, np.ndarray) for part in data.values()):
-        data = {name: _tensor(part, device) for name, part in data.items()}
-        weights = _tensor(weights, next(iter(data.values())).device)
+        data = {name: tensor_of(part, device) for name, part in data.items()}
+        weights = tensor_of(weights, next(iter(data.values())).device)
     reward, terminated = data["reward"], data["terminated"] != 0
     if reward_clip is not None:
         reward = reward.clip(-reward_clip, reward_clip)
@@ -194,11 +196,17 @@ def _observations(data: dict[str, Any], ahead: np.ndarray) -> tuple[dict, dict]:
     return now, following
 
 
-def _tensor(part: Any, device: Any) -> Any:
-    """A tensor, in shared memory where possible. uint16 and wider become int64 for torch."""
+def tensor_of(part: Any, device: Any = None) -> Any:
+    """A tensor, in shared memory where possible. uint16 and wider become int64, which torch can
+    count with; ConfigError for what int64 does not hold."""
     import torch
 
     if isinstance(part, np.ndarray) and part.dtype.kind == "u" and part.dtype.itemsize > 1:
+        if part.dtype.itemsize == 8 and part.size and part.max() > INT64_MAX:
+            raise ConfigError(
+                f"{part.max()} is beyond int64, torch's widest integer to count with: take the "
+                "batch without device=, or keep such numbers as two columns of uint32"
+            )
         part = part.astype(np.int64)
     return torch.as_tensor(part, device=device)
 

@@ -76,7 +76,9 @@ class ReplayServerBuffer(ReplayBuffer):
         spec = spec_from(env)
         self.server: Server | None = None
         if address is None:
-            table = Table(TABLE, spec, NStep(n_steps), buffer_size, Uniform(), streams=n_envs)
+            table = Table(
+                TABLE, spec, NStep(n_steps), buffer_size, Uniform(), streams=n_envs, writers=1
+            )
             if seed is None:  # SB3 seeds numpy's global state: DQN(..., seed=0) repeats its draws
                 seed = int(np.random.randint(2**31))
             self.server = Server([table], seed=seed)

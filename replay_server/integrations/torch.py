@@ -20,6 +20,7 @@ import numpy as np
 
 from replay_server import Batch, Client, ConfigError
 from replay_server.batch import checked_beta, checked_count
+from replay_server.returns import tensor_of
 from replay_server.support.values import HUGE, real
 
 try:
@@ -95,13 +96,7 @@ class ReplayDataset(IterableDataset):
                 "name the column otherwise"
             )
         if self.gamma is None:
-            columns = {name: _tensor(part) for name, part in batch.as_dict().items()}
-            return columns | {"weights": _tensor(batch.weights)} | keys
+            columns = {name: tensor_of(part) for name, part in batch.as_dict().items()}
+            return columns | {"weights": tensor_of(batch.weights)} | keys
         found = batch.transitions(self.gamma, "cpu", self.reward_clip)
         return vars(found) | keys
-
-
-def _tensor(part: np.ndarray) -> torch.Tensor:
-    """Wide unsigned integers, which torch hardly knows, as int64."""
-    wide = part.dtype.kind == "u" and part.dtype.itemsize > 1
-    return torch.from_numpy(part.astype(np.int64) if wide else part)

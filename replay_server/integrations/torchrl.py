@@ -19,6 +19,7 @@ A sampled TensorDict [B] has what TorchRL's losses look for: the observation, th
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ class ReplayServerBuffer:
         Without ("next", "truncated") an episode that is done and not terminated was truncated.
         An error of a step says how many were taken, as `error.taken`: go on with those behind them.
         """
-        steps = steps.reshape(self.streams, -1).cpu()  # [E, T]
+        steps = self._by_stream(steps).cpu()
         following = steps["next"]
         terminated = following["terminated"]
         truncated = following.get("truncated", following["done"] & ~terminated)
@@ -129,6 +130,25 @@ class ReplayServerBuffer:
                 )
                 raise
         self.writer.flush()
+
+    def _by_stream(self, steps: TensorDict) -> TensorDict:
+        """The steps as [streams, time]; ValueError where they are not laid out so, or are padded:
+        a step that nobody took would be stored."""
+        mask = steps.get(("collector", "mask"), None)
+        if mask is not None and not bool(mask.all()):
+            raise ValueError(
+                f"{int((~mask).sum())} of {mask.numel()} steps are padding (a collector's "
+                "split_trajs=True): leave that out, this buffer cuts episodes by itself"
+            )
+        shape, count = tuple(steps.batch_size), self.streams
+        streams = "one stream" if count == 1 else f"{count} streams"
+        flat = len(shape) == 1 and shape[0] % count == 0
+        if not flat and (len(shape) < 2 or math.prod(shape[:-1]) != count):
+            raise ValueError(
+                f"steps of shape {shape}: expected [time] or [{count}, time], the environment's "
+                f"{streams}; give each worker a buffer of its own"
+            )
+        return steps.reshape(count, -1)
 
     def sample(self, batch_size: int | None = None) -> TensorDict:
         """A TensorDict of `batch_size` transitions (None: the buffer's own); see the file's first

@@ -362,7 +362,12 @@ def keygen(folder: Path, clients: Iterable[str]) -> list[Path]:
         if not (folder / "server.key").exists():
             raise ConfigError(f"keygen: {folder} has server.key_secret and no server.key beside it")
         del wanted["server"]
-    (folder / "clients").mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / "clients").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"keygen: {folder / 'clients'} cannot be made: {error.strerror}"
+        ) from error
     made = []
     before = os.umask(0o077)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torchrl.envs import GymEnv, SerialEnv
@@ -138,6 +140,40 @@ def test_how_many_there_are_and_how_many_are_drawn():
     assert buffer.sample(4).batch_size == torch.Size([4])
     buffer.close()
     assert buffer.client.closed and buffer.server.closed
+
+
+@pytest.mark.parametrize(
+    ("workers", "shape", "fits"),
+    [(1, (12,), True), (1, (1, 12), True), (2, (2, 6), True), (2, (12,), True), (1, (2, 6), False),
+     (2, (1, 12), False), (2, (4, 3), False), (2, (2, 2, 3), False), (2, (11,), False)],
+)  # fmt: skip
+def test_steps_lie_as_the_environments_do(workers, shape, fits):
+    """Given steps in many shapes. Expect those of [time] and [environments, time] stored, each
+    once, and others refused: they would be laid one behind the other."""
+    envs = SerialEnv(2, make_env) if workers == 2 else make_env()
+    buffer = ReplayServerBuffer(envs, 1000, batch_size=8, seed=1)
+    rollout = make_env().rollout(12, break_when_any_done=False)[: math.prod(shape)]
+    if fits:
+        buffer.extend(rollout.reshape(shape))
+        assert buffer.server.counters()["steps_committed"] >= 12
+    else:
+        with pytest.raises(ValueError, match=r"steps of shape .*: expected \[time\]"):
+            buffer.extend(rollout.reshape(shape))
+        assert buffer.server.counters()["steps_committed"] == 0
+    buffer.close()
+
+
+def test_padding_is_no_step():
+    """Given trajectories with a mask, as split_trajs=True makes them. Expect a refusal."""
+    buffer = ReplayServerBuffer(make_env(), 1000, batch_size=8, seed=1)
+    rollout = make_env().rollout(12, break_when_any_done=False)
+    rollout["collector", "mask"] = torch.arange(12) < 9
+    with pytest.raises(ValueError, match=r"3 of 12 steps are padding .*split_trajs=True"):
+        buffer.extend(rollout)
+    rollout["collector", "mask"] = torch.ones(12, dtype=torch.bool)
+    buffer.extend(rollout)
+    assert buffer.server.counters()["steps_committed"] >= 12
+    buffer.close()
 
 
 def test_an_extend_that_is_held_back_says_how_much_it_took():

@@ -224,7 +224,7 @@ def test_ctrl_c_ends_every_process(tmp_path):
     command += ["--items", "small", "--rounds", "1000", "--out", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         for said in process.stdout:
-            if "round 1 of" in said:
+            if " of 1000, " in said:
                 break
         below = children_of(process.pid)
         assert len(below) >= 3  # a server, two clients

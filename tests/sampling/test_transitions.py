@@ -163,6 +163,22 @@ def test_a_device_without_torch(monkeypatch, device):
         batch_from(data, ahead, np.ones(40)).transitions(0.9, device)
 
 
+def test_what_torch_cannot_count_is_refused():
+    """Given a uint64 observation of 2**63. Expect ConfigError on the way to torch, and the number
+    itself in an array; below it, the same number in both."""
+    data, ahead = windows(1)
+    data["observation"] = data["observation"].astype(np.uint64)
+    for most in (2**63 - 1, 2**63):
+        data["observation"][3, 0, 1] = most
+        batch = batch_from(data, ahead, np.ones(40))
+        assert batch.transitions(0.9).observations[3, 1] == most
+        if most < 2**63:
+            assert batch.transitions(0.9, "cpu").observations[3, 1] == most
+        else:
+            with pytest.raises(ConfigError, match=r"9223372036854775808 is beyond int64"):
+                batch.transitions(0.9, "cpu")
+
+
 def test_the_default_dtype_of_torch_is_not_that_of_discounts():
     """Given float64 as torch's default. Expect rewards and discounts float32, as documented."""
     data, ahead = windows(3)
