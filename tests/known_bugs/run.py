@@ -56,7 +56,7 @@ def read_bug(patch: Path) -> KnownBug:
 
 def run_test(test: str, root: Path) -> tuple[int, str]:
     """Runs the command in `root`, with Python finding that tree's packages first."""
-    environment = os.environ | {"PYTHONPATH": str(root)}
+    environment = os.environ | {"PYTHONPATH": f"{root}:{root}/tests/support"}
     try:
         done = subprocess.run(
             ["bash", "-c", test],
