@@ -64,13 +64,15 @@ class Engine:
     """The engine that serves: the same code in a process of its own and in a learner's. Its thread
     is started and stopped, so that an engine that waits for its turn takes no time of another's."""
 
-    def __init__(self, tables: Sequence[Table], url: str, sessions: int) -> None:
+    def __init__(
+        self, tables: Sequence[Table], url: str, sessions: int, busy_poll: bool = False
+    ) -> None:
         options = ServerOptions(
             url, insecure=True, sessions=sessions, idle_ms=IDLE_MS, weights_max=0, batch_max=2048
         )
         config = Config(tuple(tables), options, seed=1)  # owns what config.raw points to
         # the address is this host's own, or in a namespace made for this
-        self.service = Service(config.raw, url, insecure=1)
+        self.service = Service(config.raw, url, insecure=1, busy_poll=busy_poll)
 
     @property
     def address(self) -> str:

@@ -94,6 +94,7 @@ READINGS: dict[str, str] = {
     "network": "server on the learner's core (equal)",
     "beside actors": "server on the actors' core",
     "own core": "server on a core of its own (one more)",
+    "polling": "the same, and it never sleeps",
 }
 
 

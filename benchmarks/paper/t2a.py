@@ -14,8 +14,10 @@ have core A. Readings by where the engine's thread runs:
     network          in a process of its own, on core B too: equal cores to the last detail
     beside actors    in a process of its own, on core A: the same two cores, divided otherwise
     own core         in a process of its own, on a third core, where there is one: a core more
+    polling          the same, and it never sleeps, as a server whose core is its own may
 
-`network` shows what the placement alone does; the next two what it makes possible.
+`network` shows what the placement alone does; the others what it makes possible: an engine on a
+learner's core cannot poll, as it would take what the learner trains with.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from benchmarks.paper.places import ACTORS, LEARNER, SERVER, TRANSPORTS, Place
 from benchmarks.programs import command, start
 from replay_server.bench.ladder import End
 
-CLAIM, BASE = "T2a", "learner"
+CLAIM, BASE, POLLING = "T2a", "learner", "polling"
 PROGRAMS = "benchmarks.paper.t2a_programs"
 WINDOW_S = 0.35
 LEARNS_BEFORE_S = 0.03
@@ -47,12 +49,13 @@ class Side:
     actors' and the learner's."""
 
     def __init__(
-        self, place: Place, here: bool, cells: Sequence[T2aCell], cores: tuple[int, int]
+        self, place: Place, kind: str, cells: Sequence[T2aCell], cores: tuple[int, int]
     ) -> None:
-        self.here, self.open = here, ExitStack()
+        here = kind == BASE
+        self.kind, self.open = kind, ExitStack()
         sizes = sorted({cell.size for cell in cells})
         host = LEARNER if here else SERVER
-        hosting = {"replay": "here"} if here else {}
+        hosting = {"replay": "here"} if here else {"busy_poll": kind == POLLING}
         role = "learner" if here else "server"
         described = {"role": role, "sizes": sizes, "url": place.served(host), **hosting}
         commands = {"engine": place.inside(host, command(PROGRAMS, described))}
@@ -75,7 +78,7 @@ class Side:
             raise
 
     def _folder(self, place: Place) -> Path:
-        folder = place.folder / ("here" if self.here else "apart")
+        folder = place.folder / self.kind
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -124,7 +127,13 @@ def readings(cores: tuple[int, ...]) -> dict[str, tuple[int, int]]:
     """{reading: (core of the engine's thread, core of the learner)}; actors are on cores[0]."""
     a, b = cores[0], cores[min(1, len(cores) - 1)]
     found = {BASE: (b, b), "network": (b, b), "beside actors": (a, b)}
-    return found | ({"own core": (cores[2], b)} if len(cores) > 2 else {})
+    more = {"own core": (cores[2], b), POLLING: (cores[2], b)} if len(cores) > 2 else {}
+    return found | more
+
+
+def kind_of(reading: str) -> str:
+    """Which side a reading is measured with: one moves between cores, but does not begin to poll."""
+    return reading if reading in (BASE, POLLING) else "apart"
 
 
 def measured(
@@ -134,21 +143,21 @@ def measured(
     cells = grids.within(grid.t2a, TRANSPORTS[transport].sessions_max)
     with Place(TRANSPORTS[transport]) as place, ExitStack() as stack:
         sides, learner_core = {}, cores[min(1, len(cores) - 1)]
-        for here in (False, True):
-            sides[here] = Side(place, here, cells, (cores[0], learner_core))
-            stack.callback(sides[here].close)
-            say(f"replay {'in the learner' if here else 'in the network'} stands")
-        learner = sides[True].learner
+        variants = readings(cores)
+        for kind in dict.fromkeys(map(kind_of, reversed(variants))):
+            sides[kind] = Side(place, kind, cells, (cores[0], learner_core))
+            stack.callback(sides[kind].close)
+            say(f"stands: {kind}")
+        learner = sides[BASE].learner
         learner.ask("go", core=learner_core)
         product_s = learner.ask("calibrate")["product_s"]
         learner.ask("halt")
         sizes = sorted({cell.size for cell in cells})
         floor_s = {size: np.median(learner.ask("floor", size=size)["fetch_s"]) for size in sizes}
-        variants = readings(cores)
 
         def measure(cell: T2aCell, variant: str) -> harness.Samples:
             products = max(1, round(cell.step_ms / 1e3 / product_s))
-            return sides[variant == BASE].measure(cell, variants[variant], products)
+            return sides[kind_of(variant)].measure(cell, variants[variant], products)
 
         taken = harness.rounds(cells, list(variants), measure, grid.rounds, seed, say)
     return rows_of(taken, cells, list(variants), transport, floor_s, seed)

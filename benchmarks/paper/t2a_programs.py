@@ -58,16 +58,16 @@ def table_of(size: int) -> Table:
     )
 
 
-def engine(sizes: list[int], url: str) -> programs.Engine:
+def engine(sizes: list[int], url: str, busy_poll: bool = False) -> programs.Engine:
     """What serves, wherever it is."""
-    return programs.Engine(list(map(table_of, sizes)), url, 2 * SESSIONS_MAX)
+    return programs.Engine(list(map(table_of, sizes)), url, 2 * SESSIONS_MAX, busy_poll)
 
 
 class ServerProgram:
     """The engine in a process of its own."""
 
-    def __init__(self, url: str, sizes: list[int]) -> None:
-        self.engine = engine(sizes, url)
+    def __init__(self, url: str, sizes: list[int], busy_poll: bool = False) -> None:
+        self.engine = engine(sizes, url, busy_poll)
 
     def facts(self) -> dict[str, Any]:
         """Where it serves."""
