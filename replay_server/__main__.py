@@ -31,6 +31,7 @@ from .support.interrupts import INTERRUPTED, import_quietly, run
 
 import_quietly(__name__)
 
+from .bench.ladder_cases import CASES
 from .support.arguments import Parser, add_options, option
 from .training.programs import PROGRAMS, run_program
 
@@ -136,7 +137,7 @@ class BenchArgs:
     ladder: bool = option("Instead of all that: the same client work over every transport.", False)
     quick: bool = option("With --ladder: four sizes, frames of 1400 B, about a minute.", False)
     cases: str = option(
-        "With --ladder: which of zmq,udp-sleep,udp,veth-udp,af_packet,af_xdp,memif; empty: all.", ""
+        f"With --ladder: which of {','.join(case.key for case in CASES)}; empty: all.", ""
     )
     budget: float = option("With --ladder: seconds it measures; 0: 360, or 48 if quick.", 0.0)
     seed: int = option("With --ladder: seed of the order of turns.", 1)

@@ -132,7 +132,7 @@ def readings(cores: tuple[int, ...]) -> dict[str, tuple[int, int]]:
 
 
 def kind_of(reading: str) -> str:
-    """Which side a reading is measured with: one moves between cores, but does not begin to poll."""
+    """Its side: one that is apart moves between cores, but does not begin to poll."""
     return reading if reading in (BASE, POLLING) else "apart"
 
 

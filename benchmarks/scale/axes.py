@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from replay_server.table import RESERVED_SHARE
+
 OPERATIONS = {
     "insert": "extend of a batch, acknowledged, one after the other",
     "sample": "sample of a batch, one after the other",
     "ahead": "batches, 4 asked for ahead",
     "update": "new priorities of a batch, 16 calls in flight",
 }
-STEP_OVERHEAD = 64  # bytes of memory beside an item's own, at most (docs/operations.md)
+STEP_OVERHEAD = 64  # bytes of memory beside an item's own, at most: keys, masses, tree, plan
+WINDOW = 64  # rows a session may have unanswered where sessions grow
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ SMALL = Point(capacity=1_000, batch=32, size=64)
 
 
 def points(axes: dict[str, tuple[int, ...]], base: Point) -> dict[str, list[Point]]:
-    """{axis: its points}; a large item has a smaller table, so that memory stays the base's."""
+    """{axis: its points}; a large item has a smaller table, so that memory stays the base's, and
+    sessions have one with room for a window of each."""
     found: dict[str, list[Point]] = {}
     for axis, values in axes.items():
         found[axis] = [replace(base, **{axis: value}) for value in values]
@@ -63,16 +67,22 @@ def points(axes: dict[str, tuple[int, ...]], base: Point) -> dict[str, list[Poin
                 replace(point, capacity=min(base.capacity, 400_000_000 // point.size))
                 for point in found[axis]
             ]
+        if axis == "sessions":
+            room = WINDOW * RESERVED_SHARE * max(values)
+            found[axis] = [
+                replace(point, capacity=max(base.capacity, room)) for point in found[axis]
+            ]
     return found
 
 
 def fitting(found: dict[str, list[Point]], memory: int) -> Iterator[str]:
-    """Drops, in place, the points whose tables need more than `memory` bytes; a sentence each."""
+    """Drops, in place, the largest points of an axis until the tables of all others, which stand at
+    once, fit into `memory` bytes; a sentence each."""
     for axis, some in found.items():
-        for point in [point for point in some if point.memory > memory]:
-            some.remove(point)
-            value = getattr(point, axis)
+        while some and (needed := sum(point.memory for point in some)) > memory:
+            largest = max(some, key=lambda point: point.memory)
+            some.remove(largest)
             yield (
-                f"left out: {axis} {value:,}: {point.memory / 2**30:.0f} GiB of tables, and this "
-                f"machine has {memory / 2**30:.0f} GiB for them"
+                f"left out: {axis} {getattr(largest, axis):,}: the tables of this axis take "
+                f"{needed / 2**30:.1f} GiB, and this machine has {memory / 2**30:.1f} GiB for them"
             )

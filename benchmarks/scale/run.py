@@ -11,10 +11,11 @@ stands what the server's process spent on an item, in nanoseconds, its kernel's 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from benchmarks.scale.axes import points as points_of
 from benchmarks.scale.plot import draw
 from benchmarks.scale.serving import Serving
 
-MEMORY_SHARE = 0.4  # of what is free: for all tables together
+MEMORY_SHARE = 0.4  # of what is free: for all tables of an axis, which stand together
 
 
 def free_memory() -> int:
@@ -49,39 +50,56 @@ def chosen(quick: bool) -> dict[str, list[Point]]:
     return found
 
 
-def open_all(points: list[Point], url: str, core: int | None) -> dict[Point, Serving]:
-    """Every point's servers, filled; ends those it began where one fails."""
-    servings: dict[Point, Serving] = {}
-    try:
+@contextmanager
+def standing(points: list[Point], url: str, core: int | None) -> Iterator[dict[Point, Serving]]:
+    """Every point's servers and clients, filled; ended whatever happens."""
+    with ExitStack() as stack:
+        servings: dict[Point, Serving] = {}
         for number, point in enumerate(points):
             say(f"filling {number + 1} of {len(points)}: {point}")
             servings[point] = Serving(point, url, core)
-    except BaseException:
-        for serving in servings.values():
-            serving.close()
-        raise
-    return servings
+            stack.callback(servings[point].close)
+        yield servings
 
 
-def report(found: dict[str, list[Point]], taken: harness.Taken, seed: int) -> list[dict[str, Any]]:
-    """Prints a table an axis; the rows for JSON."""
-    rows: list[dict[str, Any]] = []
-    for axis, points in found.items():
-        shown = []
-        for point in points:
-            line = [f"{getattr(point, axis):,}"]
-            for operation in OPERATIONS:
-                rate = harness.figure(taken.rounds(point, operation, "rate"), seed)
-                server_ns = taken.quantile(point, operation, "server_ns", 0.5)
-                line.append(f"{rate.value:,.0f}{rate.mark} ({server_ns:,.0f})")
-                rows.append(
-                    {"axis": axis, **vars(point), "operation": operation, "unit": "items/s"}
-                    | {"value": rate.value, "low": rate.low, "high": rate.high}
-                    | {"spread": rate.spread, "server_ns": server_ns}
-                )
-            shown.append(line)
-        head = [LABELS[axis], *(f"{name}, items/s (server ns)" for name in OPERATIONS)]
-        print("\n" + "\n".join(harness.grid(head, shown)))
+def measured(
+    axis: str, points: list[Point], args: argparse.Namespace, core: int | None
+) -> list[dict[str, Any]]:
+    """One axis, in rounds; prints its table. The rows for JSON."""
+    with standing(points, args.url, core) as servings:
+
+        def measure(point: Point, operation: str) -> harness.Samples:
+            rates, server_ns = servings[point].measured(operation)
+            return {"rate": rates, "server_ns": np.array([server_ns])}
+
+        taken = harness.rounds(
+            points,
+            list(OPERATIONS),
+            measure,
+            args.rounds,
+            args.seed,
+            lambda of: say(f"{axis}: {of}"),
+        )
+    return report(axis, points, taken, args.seed)
+
+
+def report(axis: str, points: list[Point], taken: harness.Taken, seed: int) -> list[dict[str, Any]]:
+    """Prints the table of an axis; the rows for JSON."""
+    rows, shown = [], []
+    for point in points:
+        line = [f"{getattr(point, axis):,}"]
+        for operation in OPERATIONS:
+            rate = harness.figure(taken.rounds(point, operation, "rate"), seed)
+            server_ns = taken.quantile(point, operation, "server_ns", 0.5)
+            line.append(f"{rate.value:,.0f}{rate.mark} ({server_ns:,.0f})")
+            rows.append(
+                {"axis": axis, **vars(point), "operation": operation, "unit": "items/s"}
+                | {"value": rate.value, "low": rate.low, "high": rate.high}
+                | {"spread": rate.spread, "server_ns": server_ns}
+            )
+        shown.append(line)
+    head = [LABELS[axis], *(f"{name}, items/s (server ns)" for name in OPERATIONS)]
+    say("\n" + "\n".join(harness.grid(head, shown)) + "\n")
     return rows
 
 
@@ -103,22 +121,13 @@ def main(argv: list[str] | None = None) -> int:
         os.sched_setaffinity(0, {cores[0]})
     head = harness.header(args.seed, cores[:2], url=args.url, rounds=args.rounds)
     say(str(head))
-    found = chosen(args.quick)
-    points = list(dict.fromkeys(itertools.chain(*found.values())))
-    servings = open_all(points, args.url, core)
-
-    def measure(point: Point, operation: str) -> harness.Samples:
-        rates, server_ns = servings[point].measured(operation)
-        return {"rate": rates, "server_ns": np.array([server_ns])}
-
+    rows = []
     try:
-        taken = harness.rounds(points, list(OPERATIONS), measure, args.rounds, args.seed, say)
-    finally:
-        for serving in servings.values():
-            serving.close()
-    rows = report(found, taken, args.seed)
-    if args.json:
-        harness.write_lines(args.json, [head, *rows])
+        for axis, points in chosen(args.quick).items():
+            rows += measured(axis, points, args, core)
+    finally:  # what was measured stays, whatever ended the rest
+        if args.json:
+            harness.write_lines(args.json, [head, *rows])
     if args.plot:
         draw(rows, args.plot, str(head["machine"]))
     return 0
@@ -128,5 +137,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nbench-scale: stopped; nothing was written")
+        print("\nbench-scale: stopped; the axes that were done are written")
         sys.exit(130)

@@ -28,8 +28,10 @@ CALLS, IN_FLIGHT, BYTES_A_ROUND = 40, 16, 64 << 20
 def serve(args: argparse.Namespace) -> int:
     """The server's process."""
     spec = Spec((Column("item", np.uint8, (args.size,)),))
-    table = Table(TABLE, step=spec, capacity=args.capacity, sampler=Prioritized(0.6))
+    sampler, users = Prioritized(0.6), args.sessions
+    table = Table(TABLE, spec, capacity=args.capacity, sampler=sampler, writers=users, streams=1)
     options = {"seed": 1, "core": args.core, "batch_max": max(args.batch, 512)}
+    options |= {"sessions": users, "sessions_per_address": users}
     with Server([table], args.url, **options) as server:
         print(READY + server.address, flush=True)
         sys.stdin.read()
@@ -49,7 +51,8 @@ class Serving:
 
     def __init__(self, point: Point, url: str, core: int | None) -> None:
         self.point, self.random = point, np.random.default_rng(point.size)
-        words = [f"--{name}={getattr(point, name)}" for name in ("capacity", "size", "batch")]
+        names = ("capacity", "size", "batch", "sessions")
+        words = [f"--{name}={getattr(point, name)}" for name in names]
         words += ["--url", url] + ([] if core is None else ["--core", str(core)])
         command = [sys.executable, "-m", "benchmarks.scale.serving", *words]
         self.processes = [
@@ -139,6 +142,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--capacity", type=int, required=True)
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--sessions", type=int, default=1)
     parser.add_argument("--url", default="udp://127.0.0.1:0")
     parser.add_argument("--core", type=int)
     args = parser.parse_args(argv)

@@ -49,22 +49,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--build", type=Path, default=run.ROOT / "build/track")
     args = parser.parse_args(argv)
     folder = args.build.resolve()
-    codes = []
+    base, codes = copy(folder / "alarm-base", False), []
     for number in range(UNCHANGED + 1):
         slow = number == 0
         tree = copy(folder / "alarm", slow)
         print(
             f"run {number + 1}: {'a turn takes 10 % longer' if slow else 'unchanged'}", flush=True
         )
-        words = ["--pairs", str(args.pairs), "--rows", ROWS, "--base", "HEAD"]
-        words += [
-            "--tree",
-            str(tree),
-            "--build",
-            str(folder),
-            "--json",
-            str(folder / "alarm.jsonl"),
-        ]
+        words = ["--pairs", str(args.pairs), "--rows", ROWS, "--build", str(folder)]
+        words += ["--beside", str(base), "--tree", str(tree), "--json", str(folder / "alarm.jsonl")]
         codes.append(run.main(words))
     print(f"exit codes: {codes[0]} of the planted tree, {codes[1:]} of the unchanged ones")
     return 0 if codes == [1] + [0] * UNCHANGED else 1

@@ -78,9 +78,9 @@ def check_out(revision: str, where: Path) -> Path:
         archive = subprocess.Popen(
             ["git", "archive", revision, "native", "tests/native"], cwd=ROOT, stdout=subprocess.PIPE
         )
-        subprocess.run(["tar", "-x", "-C", str(tree)], stdin=archive.stdout, check=True)
-        if archive.wait() != 0:
-            shutil.rmtree(tree)
+        tar = subprocess.run(["tar", "-x", "-C", str(tree)], stdin=archive.stdout)
+        if archive.wait() != 0 or tar.returncode != 0:
+            shutil.rmtree(tree)  # the next run would take half a tree for a whole one
             raise SystemExit(f"git archive {revision} failed")
     return tree
 
@@ -222,6 +222,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bound", type=float, default=1.03, help="what a ratio may reach")
     parser.add_argument("--build", type=Path, default=ROOT / "build/track")
     parser.add_argument("--tree", type=Path, default=ROOT, help="what is compared with it")
+    parser.add_argument("--beside", type=Path, help="a folder in place of a revision")
     parser.add_argument("--json", type=Path, help="where the rows go as JSON lines")
     parser.add_argument("--keep", action="store_true", help=f"also below {KEPT.relative_to(ROOT)}")
     args = parser.parse_args(argv)
@@ -230,8 +231,8 @@ def main(argv: list[str] | None = None) -> int:
     if shutil.which("valgrind") is None:
         raise SystemExit("instructions are counted by callgrind: apt-get install valgrind")
     args.build.mkdir(parents=True, exist_ok=True)
-    revision = args.base or default_base()
-    base = check_out(revision, args.build.resolve())
+    revision = str(args.beside or args.base or default_base())
+    base = args.beside or check_out(revision, args.build.resolve())
     print(f"base {revision} ({base.name}), {args.pairs} pairs, bound {percent(args.bound)}")
     rows, lost = compared(args, base)
     table = [shown(row, args.bound) for row in rows]

@@ -133,8 +133,8 @@ int rp_bpf_begin(struct rp_bpf *bpf, DIR *files) {
 
 int rp_bpf_take(struct rp_bpf *bpf, DIR *files, unsigned interface) {
     struct bpf_prog_info info;
-    struct rp_link link;
-    if (rp_link_read(interface, &link)) {
+    struct rp_netdev link;
+    if (rp_netdev_read(interface, &link)) {
         return -1;
     }
     memset(&info, 0, sizeof info);

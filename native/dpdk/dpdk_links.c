@@ -82,7 +82,7 @@ static const struct rtattr *first(const void *data, int left) {
     return RTA_OK(at, left) ? at : NULL;
 }
 
-static void read_xdp(struct rp_link *link, const struct rtattr *nest) {
+static void read_xdp(struct rp_netdev *link, const struct rtattr *nest) {
     int left = (int)RTA_PAYLOAD(nest);
     for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
         if (at->rta_type == IFLA_XDP_ATTACHED) {
@@ -94,7 +94,7 @@ static void read_xdp(struct rp_link *link, const struct rtattr *nest) {
 }
 
 /* A vxlan says nowhere else what it stands on. */
-static void read_vxlan(struct rp_link *link, const struct rtattr *nest) {
+static void read_vxlan(struct rp_netdev *link, const struct rtattr *nest) {
     int left = (int)RTA_PAYLOAD(nest);
     for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
         if (at->rta_type == IFLA_VXLAN_LINK) {
@@ -104,7 +104,7 @@ static void read_vxlan(struct rp_link *link, const struct rtattr *nest) {
 }
 
 /* The kind comes before what is the kind's own. */
-static void read_kind(struct rp_link *link, const struct rtattr *nest) {
+static void read_kind(struct rp_netdev *link, const struct rtattr *nest) {
     int left = (int)RTA_PAYLOAD(nest);
     for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
         int type = at->rta_type & NLA_TYPE_MASK;
@@ -116,10 +116,10 @@ static void read_kind(struct rp_link *link, const struct rtattr *nest) {
     }
 }
 
-static void read_link(struct rp_link *link, const struct nlmsghdr *message) {
+static void read_link(struct rp_netdev *link, const struct nlmsghdr *message) {
     const struct ifinfomsg *body = NLMSG_DATA(message);
     int left = (int)IFLA_PAYLOAD(message), is_elsewhere = 0;
-    *link = (struct rp_link){.index = (unsigned)body->ifi_index,
+    *link = (struct rp_netdev){.index = (unsigned)body->ifi_index,
                              .is_up = (body->ifi_flags & IFF_UP) != 0,
                              .has_carrier = (body->ifi_flags & IFF_RUNNING) != 0};
     for (const struct rtattr *at = first(IFLA_RTA(body), left); at; at = next(at, &left)) {
@@ -218,20 +218,20 @@ static int ask(const void *question, size_t length, read_message *read_it, void 
 }
 
 struct seeing {
-    rp_link_see *see;
+    rp_netdev_see *see;
     void *argument;
 };
 
 static void see_link(const struct nlmsghdr *message, void *argument) {
     const struct seeing *seeing = argument;
-    struct rp_link link;
+    struct rp_netdev link;
     if (message->nlmsg_type == RTM_NEWLINK) {
         read_link(&link, message);
         seeing->see(&link, seeing->argument);
     }
 }
 
-int rp_links_see(unsigned index, rp_link_see *see, void *argument) {
+int rp_links_see(unsigned index, rp_netdev_see *see, void *argument) {
     const struct question question = {
         .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETLINK,
                  .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | (index ? 0 : NLM_F_DUMP))},
@@ -337,7 +337,7 @@ static int is_hop_there(uint32_t id, unsigned index) {
 struct routed {
     unsigned index;
     int failed; /* a negative errno */
-    enum rp_link_route found;
+    enum rp_netdev_route found;
     struct { /* what was asked last: many routes have one hop */
         uint32_t id;
         int is_there;
@@ -407,14 +407,14 @@ static void see_route(const struct nlmsghdr *message, void *argument) {
             hop = number(at);
         }
     }
-    enum rp_link_route route = body->rtm_dst_len ? RP_LINK_ROUTE_SOME : RP_LINK_ROUTE_DEFAULT;
+    enum rp_netdev_route route = body->rtm_dst_len ? RP_LINK_ROUTE_SOME : RP_LINK_ROUTE_DEFAULT;
     if (route > asked->found && !is_own
         && (is_there || (hop && !has_device && is_over_hop(asked, hop)))) {
         asked->found = route;
     }
 }
 
-int rp_link_route(unsigned index) {
+int rp_netdev_route(unsigned index) {
     static const uint8_t FAMILIES[] = {AF_INET, AF_INET6};
     struct routed asked = {.index = index};
     for (size_t i = 0; i < sizeof FAMILIES && !asked.failed; i++) {
@@ -429,11 +429,11 @@ int rp_link_route(unsigned index) {
     return asked.failed ? asked.failed : (int)asked.found;
 }
 
-static void keep(const struct rp_link *link, void *argument) {
-    *(struct rp_link *)argument = *link;
+static void keep(const struct rp_netdev *link, void *argument) {
+    *(struct rp_netdev *)argument = *link;
 }
 
-int rp_link_read(unsigned index, struct rp_link *link) {
+int rp_netdev_read(unsigned index, struct rp_netdev *link) {
     link->index = 0;
     int status = index ? rp_links_see(index, keep, link) : -ENODEV;
     return status ? status : link->index ? 0 : -ENODEV;

@@ -382,7 +382,7 @@ int rp_interface_hold(const struct rp_hold *hold, int64_t *address, int64_t *bes
 /* 1: this host uses that interface, as what[size] says; 0: it does not. dpdk_use.c */
 int rp_interface_use(unsigned index, char *what, size_t size);
 /* What the kernel says of one, in that namespace: dpdk_links.c. */
-struct rp_link {
+struct rp_netdev {
     unsigned index;
     char name[16];
     char kind[16]; /* "" for a card's */
@@ -397,11 +397,11 @@ struct rp_link {
     uint32_t listeners; /* how many made it promiscuous, beside the switch of `ip link` */
     uint64_t mac;       /* by rp_mac_number; 0: it has none of Ethernet's */
 };
-typedef void rp_link_see(const struct rp_link *link, void *argument);
+typedef void rp_netdev_see(const struct rp_netdev *link, void *argument);
 /* rp_links_see calls `see` for each link, perhaps twice for some, or for the one of that number: 0,
- * or a negative errno. rp_link_read reads one; -ENODEV: it is gone. */
-int rp_links_see(unsigned index, rp_link_see *see, void *argument);
-int rp_link_read(unsigned index, struct rp_link *link);
+ * or a negative errno. rp_netdev_read reads one; -ENODEV: it is gone. */
+int rp_links_see(unsigned index, rp_netdev_see *see, void *argument);
+int rp_netdev_read(unsigned index, struct rp_netdev *link);
 /* Of IPv4, whatever its label: 1, 0, or a negative errno. */
 int rp_link_has_address(unsigned index);
 /* Of tc, on what comes there, which may send it on elsewhere: 1, 0, or a negative errno. */
@@ -409,8 +409,8 @@ int rp_link_has_filters(unsigned index);
 /* The most general route that leaves there, over any of its next hops and in any table but the
  * host's own: one of these, or a negative errno. Link-local and multicast targets of IPv6 do not
  * count. */
-enum rp_link_route { RP_LINK_ROUTE_NONE, RP_LINK_ROUTE_SOME, RP_LINK_ROUTE_DEFAULT };
-int rp_link_route(unsigned index);
+enum rp_netdev_route { RP_LINK_ROUTE_NONE, RP_LINK_ROUTE_SOME, RP_LINK_ROUTE_DEFAULT };
+int rp_netdev_route(unsigned index);
 /* Takes a name that one process of this user has at a time. A process that is refused finds in
  * why[size] which one has it, or why there are no locks here. */
 enum rp_lock_taken { RP_LOCK_TAKEN, RP_LOCK_HELD, RP_LOCK_NOWHERE };

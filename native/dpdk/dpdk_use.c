@@ -22,12 +22,12 @@ enum { LINE_BYTES = 512, PATH_BYTES = 320, OF_HOST = 0x10, OF_LINK = 0x20 };
 
 struct use {
     unsigned index;
-    struct rp_link link; /* of that number */
+    struct rp_netdev link; /* of that number */
     char *what; /* the first thing found; "": none */
     size_t size;
 };
 
-static void keep_own(const struct rp_link *link, void *argument) {
+static void keep_own(const struct rp_netdev *link, void *argument) {
     struct use *use = argument;
     if (link->index == use->index) {
         use->link = *link;
@@ -35,7 +35,7 @@ static void keep_own(const struct rp_link *link, void *argument) {
 }
 
 /* The two ends of a cable are not one on the other. */
-static void find_upper(const struct rp_link *link, void *argument) {
+static void find_upper(const struct rp_netdev *link, void *argument) {
     struct use *use = argument;
     int is_upper = link->index == use->link.master
         || (link->below == use->index && strcmp(link->kind, "veth") != 0
@@ -101,7 +101,7 @@ static void find_line(struct use *use, const char *path, const char *what,
 /* 0, or -1: the kernel gives no answer. Procfs shows only the first next hop of each route, and of
  * IPv4 one table. */
 static int find_route(struct use *use) {
-    int route = rp_link_route(use->index);
+    int route = rp_netdev_route(use->index);
     if (route > 0) {
         snprintf(use->what, use->size, "%s carries %s", use->link.name,
                  route == RP_LINK_ROUTE_DEFAULT ? "the default route" : "a route");
@@ -131,7 +131,7 @@ static int find_filters(struct use *use) {
 /* The same. */
 static int look_at(struct use *use, unsigned index) {
     use->index = index;
-    use->link = (struct rp_link){.index = 0};
+    use->link = (struct rp_netdev){.index = 0};
     if (rp_links_see(index, keep_own, use)) {
         return -1;
     }

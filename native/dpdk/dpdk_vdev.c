@@ -147,8 +147,8 @@ int rp_vdev_probe(struct rp_opening *opening) {
 /* In DPDK's interrupt thread. Where the kernel gives no answer nothing changes. */
 static void look(void *argument) {
     struct rp_card *card = argument;
-    struct rp_link link;
-    int status = rp_link_read(card->interface, &link);
+    struct rp_netdev link;
+    int status = rp_netdev_read(card->interface, &link);
     if (status == -ENODEV) {
         atomic_store(&card->is_lost, 1);
     } else if (!rp_sockets_bound(&card->sockets, card->interface)) {
@@ -171,12 +171,12 @@ static void look(void *argument) {
 }
 
 void rp_vdev_watch(struct rp_card *card) {
-    struct rp_link link = {0};
+    struct rp_netdev link = {0};
     struct rp_naming naming;
     snprintf(naming.name, sizeof naming.name, "%s", card->what);
     rp_interface_name(&naming); /* a tap has a number from now on */
     card->interface = naming.index;
-    if (card->vdev != RP_VDEV_TAP && rp_link_read(card->interface, &link) == 0) {
+    if (card->vdev != RP_VDEV_TAP && rp_netdev_read(card->interface, &link) == 0) {
         card->program = card->vdev == RP_VDEV_AF_XDP ? link.program : 0;
         atomic_store(&card->has_carrier, link.has_carrier);
     }

@@ -81,7 +81,7 @@ int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue) {
     return why;
 }
 
-static int check_program(const struct rp_link *link, char *why, size_t size) {
+static int check_program(const struct rp_netdev *link, char *why, size_t size) {
     char name[BPF_OBJ_NAME_LEN];
     if (!link->has_program) {
         return 0;
@@ -101,9 +101,9 @@ static int check_program(const struct rp_link *link, char *why, size_t size) {
 }
 
 int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size) {
-    struct rp_link link;
+    struct rp_netdev link;
     uint32_t taken;
-    int failed = rp_link_read(interface, &link);
+    int failed = rp_netdev_read(interface, &link);
     if (failed) {
         snprintf(why, size, "the kernel does not tell of the interface: %s", strerror(-failed));
         return -1;
@@ -127,8 +127,8 @@ int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size) {
  * nothing. */
 static int may_remove(unsigned interface, uint32_t program) {
     char name[BPF_OBJ_NAME_LEN];
-    struct rp_link link;
-    int failed = rp_link_read(interface, &link);
+    struct rp_netdev link;
+    int failed = rp_netdev_read(interface, &link);
     if (failed || !link.has_program) {
         return !failed || failed == -ENODEV;
     }

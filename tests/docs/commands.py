@@ -23,7 +23,17 @@ COMMANDS = ("serve", "stats", "bench", "doctor", "keygen", "demo", "actor", "lea
 MODULES = {"replay_server": COMMANDS, "actor": (), "learner": ("train", "evaluate")}
 MODULES |= {"deploy": ("demo",)}
 OPTION = re.compile(r"^--[a-z][a-z-]*")
-FOLDERS = ("actor", "deploy", "docs", "examples", "learner", "native", "replay_server", "tests")
+FOLDERS = (
+    "actor",
+    "benchmarks",
+    "deploy",
+    "docs",
+    "examples",
+    "learner",
+    "native",
+    "replay_server",
+    "tests",
+)
 PATH = re.compile(rf"^(?:{'|'.join(FOLDERS)})/[\w./-]*\w$")
 BUILT = ("replay_server/_dpdk.so",)
 NIC = ("status", "hugepages", "bind", "unbind")

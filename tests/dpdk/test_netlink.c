@@ -216,7 +216,7 @@ static void routes_are(const struct nlmsghdr *question) {
 static int route_over(const struct route *listed) {
     routes = listed;
     begin(routes_are);
-    return rp_link_route(OWN);
+    return rp_netdev_route(OWN);
 }
 
 #define OVER(...) route_over((const struct route[]){__VA_ARGS__, {.family = 0}})

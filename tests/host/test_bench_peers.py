@@ -37,7 +37,7 @@ def setting_of(item, path, capacity=1024, **options):
 
 def test_a_run_prints_ours_and_the_stand_in_and_who_is_missing(tmp_path, capsys):
     """Given ours, a stand-in, and one that cannot be installed. Expect figures of both at every
-    job, the third said, every sampled byte right, and a page written from the lines."""
+    job, the third said, the last batch of each job right, and a page written from the lines."""
     names = "ours zmq,stand-in zmq,stand-in,stand-in missing"
     assert run.main(["--peers", names, *QUICK, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from benchmarks.scale.axes import AXES, BASE, OPERATIONS, QUICK, fitting, points
+from benchmarks.scale.axes import AXES, BASE, OPERATIONS, QUICK, Point, fitting, points
 from benchmarks.scale.model import Core, Request, fitted, served
+from benchmarks.scale.serving import Serving
 
 
 def test_every_point_over_real_sockets(tmp_path):
@@ -33,15 +34,29 @@ def test_every_point_over_real_sockets(tmp_path):
 
 
 def test_what_does_not_fit_is_left_out_by_name():
-    """Given room for a million items of the base. Expect the larger tables named and dropped, and
-    large items in a smaller table."""
-    found = points(AXES, BASE)
-    lines = list(fitting(found, 1_000_000 * (BASE.size + 64)))
+    """Given room for two million items of the base. Expect the larger tables named and dropped
+    until all that stand at once fit, and large items in a smaller table."""
+    found, memory = points(AXES, BASE), 2_000_000 * (BASE.size + 64)
+    lines = list(fitting(found, memory))
+    assert all(sum(point.memory for point in some) <= memory for some in found.values())
     left = [point.capacity for point in found["capacity"]]
     assert left == [10_000, 100_000, 1_000_000]
     dropped = [line.split(": ")[1] for line in lines]
     assert {"capacity 10,000,000", "capacity 100,000,000"} <= set(dropped)
     assert all(point.capacity * point.size <= 400_000_000 for point in found["size"])
+
+
+@pytest.mark.parametrize("sessions", [16, 256])
+def test_as_many_sessions_as_an_axis_has(sessions):
+    """Given sessions beyond a server's defaults. Expect each to insert and to draw."""
+    point = Point(capacity=64 * 16 * sessions, sessions=sessions, batch=8, size=64)
+    serving = Serving(point, "udp://127.0.0.1:0", None)
+    try:
+        for operation in ("insert", "sample"):
+            rates, server_ns = serving.measured(operation)
+            assert len(rates) >= min(sessions, 128) and rates.min() > 0 and server_ns > 0
+    finally:
+        serving.close()
 
 
 def requests_of(core):
