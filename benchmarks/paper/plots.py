@@ -25,6 +25,7 @@ FLOOR = -100.0  # per cent; what is lower stands at the edge
 DODGE = 1.05  # lines stand beside each other
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = "osD^vPX*"
+STYLES = ("-", "--", ":", "-.")  # of a kind of comparison
 BATCH = 32
 TITLES = {
     "T1": "T1: access latency past the kernel",
@@ -52,11 +53,11 @@ def missing() -> str | None:
 
 @dataclass(frozen=True)
 class Line:
-    """(low, value, high) in per cent over x. dashed: the second kind of comparison."""
+    """(low, value, high) in per cent over x. kind: of comparison, 0 to 3."""
 
     name: str
     look: int
-    dashed: bool
+    kind: int
     points: list[tuple[float, tuple[float, float, float]]]
 
 
@@ -107,7 +108,7 @@ def _t1(rows: Sequence[Row]) -> Iterator[Panel]:
             these = _fixed(rows, transport=key, work=work, mtu=1400)
             against = next((row["against"] for row in these), "")
             points = _points(these, "size", lambda row: row.get("lower"))
-            lines.append(Line(f"{key} below {against}", look, False, points))
+            lines.append(Line(f"{key} below {against}", look, 0, points))
         yield Panel("median", f"{work}, one outstanding, frames of 1400 B", SIZE_AXIS, True, lines)
 
 
@@ -129,10 +130,10 @@ def _varied(rows: Sequence[Row], claim: str) -> Iterator[Panel]:
             lines = []
             for look, key in enumerate(dict.fromkeys(row["transport"] for row in rows)):
                 these = _fixed(rows, transport=key, **fixed, **extra)
-                for name in names:
+                for kind, name in enumerate(names):
                     points = _points(these, x, partial(lowered, what, name))
                     label = f"{key}: {READINGS.get(name, f'server below {name}')}"
-                    lines.append(Line(label, look, name != names[0], points))
+                    lines.append(Line(label, look, kind, points))
             title = ", ".join(f"{value} {UNITS[name]}" for name, value in fixed.items())
             title += f", batch of {BATCH}" if claim == "T2b" else ""
             yield Panel(what, title, axis, x == "size", lines)
@@ -179,7 +180,7 @@ def _panel(axis: Any, panel: Panel, paper: tuple[float, float]) -> None:
     ticks = sorted({x for line in panel.lines for x, _ in line.points})
     for line in panel.lines:
         if line.points:
-            apart = DODGE ** (line.look + 0.5 * line.dashed)
+            apart = DODGE ** (line.look + 0.25 * line.kind)
             xs = [x * apart for x, _ in line.points]
             values = [max(FLOOR, value) for _, (_, value, _) in line.points]
             below = [max(0.0, value - max(FLOOR, low)) for _, (low, value, _) in line.points]
@@ -189,9 +190,9 @@ def _panel(axis: Any, panel: Panel, paper: tuple[float, float]) -> None:
                 values,
                 (below, above),
                 color=COLOURS[line.look % len(COLOURS)],
-                marker=MARKERS[line.look % len(MARKERS)],
-                linestyle="--" if line.dashed else "-",
-                markerfacecolor="white" if line.dashed else None,
+                marker=MARKERS[(line.look + line.kind) % len(MARKERS)],
+                linestyle=STYLES[line.kind],
+                markerfacecolor="white" if line.kind else None,
                 capsize=3,
                 linewidth=1.4,
                 label=line.name,
