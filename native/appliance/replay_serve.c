@@ -204,8 +204,10 @@ static int read_command(struct request *request, int count, char **words) {
 static uint8_t *read_file(const char *path, size_t *size) {
     struct stat status;
     uint8_t *bytes = NULL;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file >= 0 && fstat(file, &status) == 0) {
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
+    if (file >= 0 && fstat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
+        errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL; /* no size says what such a one holds */
+    } else if (file >= 0 && fstat(file, &status) == 0) {
         *size = (size_t)(status.st_size < RP_COMPILED_BYTES_MAX ? status.st_size
                                                                 : RP_COMPILED_BYTES_MAX + 1);
         bytes = malloc(*size + 1);
@@ -349,30 +351,32 @@ static int open_each(struct rp_service **services, const struct request *request
     return 0;
 }
 
+/* Whether the tables of all servers fit into this machine together: each is looked at alone where it
+ * opens, and at SIGHUP the old ones are gone by then. 0, or an exit code. */
+static int check_memory(const struct request *request, const struct rp_compiled *compiled) {
+    double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), bytes = 0;
+    char error[RP_ERROR_BYTES] = "";
+    for (int i = 0; i < request->url_count; i++) {
+        bytes += (double)rp_service_bytes(&compiled->config, request->urls[i], error);
+    }
+    if (bytes <= host || request->options.region_path) {
+        return 0;
+    }
+    snprintf(error, sizeof error, "the tables of %d server%s take %.1f MiB, and this machine has "
+             "%.1f MiB: a smaller capacity, or fewer URLs", request->url_count,
+             request->url_count > 1 ? "s" : "", bytes / (1 << 20), host / (1 << 20));
+    (void)refuse(request->config, error);
+    return EXIT_HOST;
+}
+
 static int open_all(struct rp_service **services, const struct request *request,
                     const struct rp_compiled *compiled) {
-    int code = open_each(services, request, compiled);
+    int code = check_memory(request, compiled);
+    code = code ? code : open_each(services, request, compiled);
     if (code) {
         close_all(services, request->url_count, 0);
     }
     return code;
-}
-
-/* Whether each server's tables fit into this machine, which opening them would ask too late: the
- * old ones are gone by then. */
-static int check_memory(const struct request *request, const struct rp_compiled *compiled) {
-    double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    char error[RP_ERROR_BYTES] = "";
-    for (int i = 0; i < request->url_count; i++) {
-        double bytes = (double)rp_service_bytes(&compiled->config, request->urls[i], error);
-        if (bytes > host) {
-            snprintf(error, sizeof error,
-                     "its tables take %.1f MiB, this machine has %.1f MiB: nothing is changed",
-                     bytes / (1 << 20), host / (1 << 20));
-            return refuse(request->config, error);
-        }
-    }
-    return 0;
 }
 
 /* The config that is served, and room for the next one. */

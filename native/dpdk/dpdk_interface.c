@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -29,15 +30,26 @@ void rp_interface_name(void *naming) {
     }
 }
 
-uint32_t rp_interface_mtu(const char *interface) {
-    struct ifreq asked = {0};
+/* What the kernel answers of an interface to one of its SIOCGIF calls: 0, or -1. */
+static int ask(const char *interface, unsigned long call, struct ifreq *asked) {
     int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    snprintf(asked.ifr_name, sizeof asked.ifr_name, "%.15s", interface);
-    int failed = file < 0 || ioctl(file, SIOCGIFMTU, &asked) != 0;
+    snprintf(asked->ifr_name, sizeof asked->ifr_name, "%.15s", interface);
+    int failed = file < 0 || ioctl(file, call, asked) != 0;
     if (file >= 0) {
         close(file);
     }
-    return failed ? 0 : (uint32_t)asked.ifr_mtu;
+    return failed ? -1 : 0;
+}
+
+uint32_t rp_interface_mtu(const char *interface) {
+    struct ifreq asked = {0};
+    return ask(interface, SIOCGIFMTU, &asked) ? 0 : (uint32_t)asked.ifr_mtu;
+}
+
+int rp_interface_is_ethernet(const char *interface) {
+    struct ifreq asked = {0};
+    return ask(interface, SIOCGIFHWADDR, &asked) == 0
+        && asked.ifr_hwaddr.sa_family == ARPHRD_ETHER;
 }
 
 int rp_interface_may_open(void) {

@@ -360,6 +360,7 @@ struct rp_naming { /* an interface may have several names; here its first one, a
 };
 void rp_interface_name(void *naming);
 uint32_t rp_interface_mtu(const char *interface); /* 0: there is none of that name */
+int rp_interface_is_ethernet(const char *interface); /* its frames begin with MAC addresses */
 int rp_interface_may_open(void); /* a raw socket */
 /* Over how many of its receive queues it spreads what comes, from the first one on; and what
  * ethtool -L calls them. Where the kernel does not say: over one. dpdk_channels.c */

@@ -42,6 +42,11 @@ static int check_interface(struct rp_opening *opening) {
                             "link` lists them, each network namespace has its own",
                             opening->card->what);
     }
+    if (!rp_interface_is_ethernet(opening->card->what)) {
+        return rp_card_fail(opening, RP_BAD_ARGUMENT, "%.16s is no Ethernet interface (a tunnel, or "
+                            "lo): its frames have no MAC addresses; name one that has some",
+                            opening->card->what);
+    }
     uint32_t packet = opening->mtu + RP_CARD_IP_HEADERS;
     if (opening->card->vdev == RP_VDEV_AF_XDP && packet > XDP_PACKET) {
         return rp_card_fail_mtu(opening, rp_min(mtu, XDP_PACKET), mtu < XDP_PACKET

@@ -303,6 +303,12 @@ def test_a_tap_that_is_there_is_left_alone():
 # -- an interface that this host uses ------------------------------------------------------------
 
 
+def test_an_interface_without_mac_addresses_is_refused():
+    """Given lo, whose frames are no Ethernet's. Expect one sentence, and nothing served there."""
+    said = told("server", "dpdk://10.9.9.9:7400?vdev=net_af_packet,iface=lo,mtu=1400")
+    assert "lo is no Ethernet interface (a tunnel, or lo)" in said and "serving at" not in said
+
+
 def test_an_interface_that_the_host_uses_is_not_taken():
     """Given an interface with an address, with a default route, and below others. Expect
     AF_XDP refused with what it carries; and once it has none of these, to serve."""

@@ -17,7 +17,7 @@ import pytest
 from conformance import FRAMES, plain, plain_rows, table
 
 from replay_server import Client, NStep, SamplesPerInsert, Server
-from replay_server.server import ServerOptions
+from replay_server.server import ServerOptions, memory_of
 from replay_server.serving.compiled import compile_tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -352,3 +352,27 @@ def test_serve_compiles(tmp_path, capsys):
     assert made.read_bytes()[:8] == b"RPTABLES" and len(loaded.tables) >= 1
     assert main(["serve", source, "--compile", str(tmp_path / "no/tables.bin")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_the_tables_of_all_urls_have_to_fit(tmp_path):
+    """Given a table of 60 % of this machine's memory. Expect one URL served, and two refused."""
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    small, large = (memory_of([plain(capacity=1 << n)], ServerOptions()) for n in (16, 20))
+    capacity = int(0.6 * host * ((1 << 20) - (1 << 16)) / (large - small))
+    config = written(tmp_path / "large.bin", plain(capacity=capacity))
+    with serving(config, "udp://127.0.0.1:0") as server:
+        server.ended(signal.SIGTERM)
+    command = [str(PROGRAM), str(config), "udp://127.0.0.1:0", "udp://127.0.0.1:0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "the tables of 2 servers take" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
+
+
+def test_a_hangup_with_a_pipe_is_no_wait(config):
+    """Given SIGHUP, and a config that became a pipe. Expect the old one kept, and SIGTERM heard."""
+    with serving(config, "udp://127.0.0.1:0") as server:
+        config.unlink()
+        os.mkfifo(config)
+        server.process.send_signal(signal.SIGHUP)
+        assert server.counters()["sessions"] == 0
+        server.ended(signal.SIGTERM)
