@@ -351,8 +351,8 @@ static int open_each(struct rp_service **services, const struct request *request
     return 0;
 }
 
-/* Whether the tables of all servers fit into this machine together: each is looked at alone where it
- * opens, and at SIGHUP the old ones are gone by then. 0, or an exit code. */
+/* Whether the tables of all servers fit into this machine together: each is looked at alone where
+ * it opens, and at SIGHUP the old ones are gone by then. 0, or an exit code. */
 static int check_memory(const struct request *request, const struct rp_compiled *compiled) {
     double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), bytes = 0;
     char error[RP_ERROR_BYTES] = "";
