@@ -43,8 +43,8 @@ static int check_interface(struct rp_opening *opening) {
                             opening->card->what);
     }
     if (!rp_interface_is_ethernet(opening->card->what)) {
-        return rp_card_fail(opening, RP_BAD_ARGUMENT, "%.16s is no Ethernet interface (a tunnel, or "
-                            "lo): its frames have no MAC addresses; name one that has some",
+        return rp_card_fail(opening, RP_BAD_ARGUMENT, "%.16s is no Ethernet interface (a tunnel, "
+                            "or lo): its frames have no MAC addresses; name one that has some",
                             opening->card->what);
     }
     uint32_t packet = opening->mtu + RP_CARD_IP_HEADERS;

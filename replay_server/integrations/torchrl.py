@@ -53,7 +53,14 @@ TABLE = "main"
 
 
 def columns_of(env: Any, observation: str = "observation") -> Spec:
-    """The columns of one step of a TorchRL environment."""
+    """The columns of one step of a TorchRL environment. observation: its key there, such as
+    "pixels"; ValueError where it has none of that name."""
+    there = list(env.observation_spec.keys())
+    if observation not in there:
+        raise ValueError(
+            f"the environment has no observation {observation!r}: name one of "
+            f"{', '.join(map(str, there))} as observation="
+        )
 
     def column(name: str, of: Any) -> Column:
         shape = of.shape[len(env.batch_size) :]
@@ -79,10 +86,12 @@ class ReplayServerBuffer:
         gamma: float | None = None,
         address: str | None = None,
         seed: int | None = None,
+        observation: str = "observation",
     ) -> None:
         self.batch_size, self.beta = checked_count(batch_size), checked_beta(beta)
         self.streams = env.batch_size.numel()
-        spec = columns_of(env)
+        self.observation = observation  # the environment's key, and that of what is drawn
+        spec = columns_of(env, observation)
         self.server: Server | None = None
         if address is None:
             sampler = Uniform() if alpha is None else Prioritized(alpha)
@@ -111,9 +120,9 @@ class ReplayServerBuffer:
         terminated = following["terminated"]
         truncated = following.get("truncated", following["done"] & ~terminated)
         rows = {
-            "observation": steps["observation"].numpy(),
+            "observation": steps[self.observation].numpy(),
             "action": steps["action"].numpy(),
-            "next_observation": following["observation"].numpy(),
+            "next_observation": following[self.observation].numpy(),
             "reward": following["reward"][..., 0].numpy(),
             "terminated": terminated[..., 0].numpy(),
             "truncated": truncated[..., 0].numpy(),
@@ -159,10 +168,10 @@ class ReplayServerBuffer:
         terminated = (found.discounts == 0.0)[:, None]
         sample = TensorDict(
             {
-                "observation": found.observations,
+                self.observation: found.observations,
                 "action": found.actions,
                 "next": {
-                    "observation": found.next_observations,
+                    self.observation: found.next_observations,
                     "reward": found.rewards[:, None],
                     "terminated": terminated,
                     "done": terminated,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from torchrl.envs import GymEnv, SerialEnv
+from torchrl.envs import GymEnv, RenameTransform, SerialEnv, TransformedEnv
 
 from replay_server import (
     ConfigError,
@@ -173,6 +173,22 @@ def test_padding_is_no_step():
     rollout["collector", "mask"] = torch.ones(12, dtype=torch.bool)
     buffer.extend(rollout)
     assert buffer.server.counters()["steps_committed"] >= 12
+    buffer.close()
+
+
+def test_an_observation_of_another_name():
+    """Given an environment whose observation is "state". Expect a refusal without that name, and
+    with it the steps, under that name."""
+    env = TransformedEnv(make_env(), RenameTransform(["observation"], ["state"]))
+    with pytest.raises(ValueError, match=r"no observation 'observation': name one of state"):
+        ReplayServerBuffer(env, 1000, batch_size=8)
+    buffer = ReplayServerBuffer(env, 1000, batch_size=8, seed=1, observation="state")
+    rollout = env.rollout(12, break_when_any_done=False)
+    buffer.extend(rollout)
+    rows = {tuple(row) for row in rollout["state"].tolist()}
+    sample = buffer.sample()
+    assert {tuple(row) for row in sample["state"].tolist()} <= rows
+    assert sample["next", "state"].shape == sample["state"].shape
     buffer.close()
 
 
