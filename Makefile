@@ -24,7 +24,7 @@ ENGINE_PYTHON = $(or $(wildcard $(VENV)/bin/python),python)
 .PHONY: help setup engine demo bench test test-known-bugs native native-san native-tsan clean
 
 help:           ## this list
-	$(Q)grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
+	$(Q)grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
 
 # Every test program is one file linked with the whole core; the sanitizer build is the same programs.
 OBJECTS     := $(NATIVE:native/%.c=$(BUILD)/native/%.o)
