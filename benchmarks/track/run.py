@@ -35,6 +35,7 @@ from benchmarks import harness
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("bench_track", "bench_track_client")
 HEADERS = ("bench_track.h", "bench_requests.h")
+PAIRS_MIN = 6  # of fewer, all may lie on one side by chance, once in 16 or more often
 COUNTED_ROUNDS, TIMED_ROUNDS = 4, 16
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g"]
 KEPT = ROOT / "benchmarks/track"
@@ -217,7 +218,9 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--base", default="", help="revision to compare with")
-    parser.add_argument("--pairs", type=int, default=12, help="0: no times; else 2 or more")
+    parser.add_argument(
+        "--pairs", type=int, default=12, help=f"0: no times; else {PAIRS_MIN} or more"
+    )
     parser.add_argument("--rows", default="", help="names of rows; all if none")
     parser.add_argument("--bound", type=float, default=1.03, help="what a ratio may reach")
     parser.add_argument("--build", type=Path, default=ROOT / "build/track")
@@ -226,8 +229,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="where the rows go as JSON lines")
     parser.add_argument("--keep", action="store_true", help=f"also below {KEPT.relative_to(ROOT)}")
     args = parser.parse_args(argv)
-    if args.pairs == 1 or args.pairs < 0:
-        raise SystemExit("one pair has no interval: PAIRS=0 for none, or 2 and more")
+    if args.pairs < 0 or 0 < args.pairs < PAIRS_MIN:
+        raise SystemExit(f"fewer than {PAIRS_MIN} pairs have no interval of 95 %: PAIRS=0 for none")
     if shutil.which("valgrind") is None:
         raise SystemExit("instructions are counted by callgrind: apt-get install valgrind")
     args.build.mkdir(parents=True, exist_ok=True)

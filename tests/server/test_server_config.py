@@ -72,7 +72,13 @@ def test_named_plans(tmp_path):
         [[table]]
         name = "t"
         capacity = 1024
-        columns = [{ name = "x", dtype = "float32", shape = [2] }]
+        columns = [
+            { name = "observation", dtype = "float32", shape = [2] },
+            { name = "action", dtype = "int64" },
+            { name = "reward", dtype = "float32" },
+            { name = "terminated", dtype = "bool" },
+            { name = "x", dtype = "float32", shape = [2] },
+        ]
         [table.plans]
         near = { n_step = 1 }
         far = { sequence = 8, n_step = 2, state = ["x"] }
@@ -195,7 +201,7 @@ def test_a_limiter_is_legal_without_a_buffer(ratio: float, min_size: int):
 
 def test_the_core_is_told_columns_picks_and_document():
     """Given a table with two plans. Expect its struct to hold what the table says."""
-    plans = {"a": NStep(2), "b": Row()}
+    plans = {"a": Row(), "b": Row()}
     table = Table("t", step=SPEC, plan=plans, capacity=4096, limiter=SamplesPerInsert(2.0, 10, 8.0))
     held = Config((table,), ServerOptions(), 5)
     raw = held.raw
