@@ -298,6 +298,8 @@ static inline void rp_pool_give(struct rte_mempool *pool, struct rte_mbuf **mbuf
 uint64_t rp_pool_leaked(void);
 int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error);
 void rp_ring_leave(struct rp_wire *wire);
+/* A sentence once its hub has no server any more, else null; from any thread. */
+const char *rp_ring_lost(const struct rp_hub *hub);
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error);
 void rp_memif_leave(struct rp_wire *wire);

@@ -224,3 +224,33 @@ def test_a_signal_goes_to_the_thread_that_waits_for_it(vdev, tmp_path):
     command = [sys.executable, "-c", WAITS, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.stdout == f"waited for {int(signal.SIGTERM)}\n", done.returncode
+
+
+RINGS = """
+from conformance import plain, plain_rows
+from replay_server import Client, ClosedError, Server
+def serve():
+    return Server((plain(),), "dpdk://10.0.0.1:7400?vdev=net_ring", sessions=8)
+with serve() as server:
+    client = Client(server.address)
+    client.extend("main", plain_rows(4))
+with serve() as server:
+    try:
+        client.size("main")
+    except ClosedError as error:
+        print(error)
+    with Client(server.address) as other:
+        other.extend("main", plain_rows(8))
+        print(other.size("main"))
+client.close()
+"""
+
+
+def test_a_client_over_rings_is_told_that_its_server_has_closed():
+    """Given a server over net_ring that was closed, and its successor in the same process. Expect
+    a call of the old client to say so at once, and a new client to be served."""
+    command = [sys.executable, "-c", RINGS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    told, size = done.stdout.splitlines()
+    assert told.endswith("the server stopped; open a client of the one that is started next")
+    assert size == "8" and done.returncode == 0, done.stderr
