@@ -353,7 +353,7 @@ class Link(Owned):
             happened, remedy = f"{what}: this client was closed meanwhile", "open another one"
         else:
             happened = f"{what}: the server stopped"
-            if self.url.startswith("loopback:"):
+            if self.url.startswith("loopback:") or "vdev=net_ring" in self.url:
                 remedy = "open a client of the one that is started next"
         error = ClosedError(f"{happened}; {remedy}")
         error.status, error.happened = "CLOSED", happened

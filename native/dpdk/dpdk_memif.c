@@ -12,16 +12,19 @@
 #include "protocol/status.h"
 
 /* All links are tried twice: one that was in use may be free a moment later. */
-enum { PASSES = 2, LINK_NAP_NS = 5000000, MEND_NS = 200000000, VDEV_ARGUMENTS = 256 };
+enum { PASSES = 2, LINK_NAP_NS = 5000000, MEND_NS = 200000000, VDEV_ARGUMENTS = 256,
+       ANSWER_NS = 5000000, ANSWER_NAP_NS = 100000 };
 
-/* The memif links this process is a client on. A second device on one of them would be refused by
- * the driver, which then keeps its Ethernet port for ever (DPDK 22.11). */
+/* The memif links this process is a client on. Two devices of one number on a socket would be
+ * refused by the driver, which then keeps an Ethernet port for ever (DPDK 22.11). So a device's
+ * number is its place here, and the link it asks for its bell's. */
 static struct rp_memif_link {
     char socket[sizeof((struct rp_dpdk_options *)0)->socket];
-    uint32_t id;
+    int is_named;   /* by id=: no other link will do */
     int is_opening; /* its opener waits for the server, and has let go of the lock of wires */
     struct rp_memif_bell bell;
 } links[RTE_MAX_ETHPORTS];
+static pthread_mutex_t links_lock = PTHREAD_MUTEX_INITIALIZER; /* sockets and ids there */
 
 static int is_up(uint16_t device) {
     struct rte_eth_link link = {0};
@@ -33,8 +36,10 @@ struct memif {
     const struct rp_wire_place *place;
     const char *socket;
     uint32_t id;
+    int is_named;
     int failed;
     struct rp_memif_visit visit;
+    const struct rp_memif_link *link;
     char reason[sizeof((struct rp_memif_bell *)0)->reason]; /* of the last refusal */
 };
 
@@ -53,8 +58,8 @@ static int make_memif(const struct memif *memif) {
     uint16_t device;
     snprintf(name, sizeof name, "net_memif%u", rp_wire_number());
     snprintf(arguments, sizeof arguments,
-             "role=client,id=%u,socket=%s,socket-abstract=no,rsize=10,bsize=%u", memif->id,
-             memif->socket, rp_pool_room(memif->place->mtu));
+             "role=client,id=%u,socket=%s,socket-abstract=no,rsize=10,bsize=%u",
+             (unsigned)(memif->link - links), memif->socket, rp_pool_room(memif->place->mtu));
     if (rte_vdev_init(name, arguments)) {
         return -1;
     }
@@ -76,34 +81,45 @@ static void start_there(void *argument) {
  * OPENING: by another client of this process, which may give it up. */
 enum joining { JOINED, REFUSED, OPENING, SILENT, NOBODY, STRANGER, NO_FILE };
 
-/* A place in links[] for this link, or null, and why: it is taken here, or no file is left. */
-static struct rp_memif_link *claim(const char *socket, uint32_t id, enum joining *why) {
-    struct rp_memif_link *unused = NULL;
-    *why = REFUSED;
+static const struct rp_memif_link *find_link(const char *socket, uint32_t id) {
     for (uint32_t i = 0; i < RTE_MAX_ETHPORTS; i++) {
-        if (!links[i].socket[0]) {
-            unused = &links[i];
-        } else if (links[i].id == id && strcmp(links[i].socket, socket) == 0) {
-            *why = links[i].is_opening ? OPENING : REFUSED;
-            return NULL;
+        if (links[i].bell.id == id && strcmp(links[i].socket, socket) == 0) {
+            return &links[i];
         }
     }
-    if (unused && rp_bell_open(&unused->bell)) {
-        *why = NO_FILE;
-        return NULL;
+    return NULL;
+}
+
+/* A place in links[] for this link, or null, and why: it is taken here, or no file is left. */
+static struct rp_memif_link *claim(const struct memif *memif, enum joining *why) {
+    struct rp_memif_link *unused = links, *end = links + RTE_MAX_ETHPORTS;
+    pthread_mutex_lock(&links_lock);
+    const struct rp_memif_link *same = find_link(memif->socket, memif->id);
+    while (unused < end && unused->socket[0]) {
+        unused++;
     }
-    if (unused) {
-        snprintf(unused->socket, sizeof unused->socket, "%s", socket);
-        unused->id = id;
+    *why = same && same->is_opening ? OPENING : REFUSED;
+    if (same || unused == end) {
+        unused = NULL;
+    } else if (rp_bell_open(&unused->bell)) {
+        *why = NO_FILE;
+        unused = NULL;
+    } else {
+        snprintf(unused->socket, sizeof unused->socket, "%s", memif->socket);
+        unused->bell.id = memif->id;
+        unused->is_named = memif->is_named;
         unused->is_opening = 1;
     }
+    pthread_mutex_unlock(&links_lock);
     return unused;
 }
 
 static void give_up(struct rp_memif_link *link) {
     if (link) {
         rp_bell_close(&link->bell);
+        pthread_mutex_lock(&links_lock);
         link->socket[0] = 0;
+        pthread_mutex_unlock(&links_lock);
     }
 }
 
@@ -128,9 +144,10 @@ static enum joining await_answer(const struct rp_wire *wire, const struct rp_wir
 
 static enum joining join_link(struct memif *memif) {
     enum joining joined;
-    struct rp_memif_link *link = claim(memif->socket, memif->id, &joined);
+    struct rp_memif_link *link = claim(memif, &joined);
     memif->reason[0] = 0;
     if (link) {
+        memif->link = link;
         memif->visit = (struct rp_memif_visit){.bell = &link->bell};
         rp_wire_run(start_there, memif);
         joined = !memif->failed ? await_answer(memif->wire, memif->place, &link->bell)
@@ -151,6 +168,11 @@ static enum joining join_link(struct memif *memif) {
     return joined;
 }
 
+/* Refused as this link is not to be had; another one may be. */
+static int says_elsewhere(const char *reason) {
+    return strcmp(reason, RP_MEMIF_NO_ID) == 0 || strcmp(reason, RP_MEMIF_TAKEN) == 0;
+}
+
 static const char *explain(const struct memif *memif, enum joining joined, char *why, size_t size) {
     if (joined == NO_FILE) {
         return "this process has no file left: raise its limit (ulimit -n)";
@@ -165,8 +187,7 @@ static const char *explain(const struct memif *memif, enum joining joined, char 
         snprintf(why, size, "user %u listens at that socket and would get this process's memory: "
                  "name a path in a folder of the server's own, which others may not write to",
                  memif->visit.stranger);
-    } else if (!memif->reason[0] || strcmp(memif->reason, RP_MEMIF_NO_ID) == 0
-               || strcmp(memif->reason, RP_MEMIF_TAKEN) == 0) {
+    } else if (!memif->reason[0] || says_elsewhere(memif->reason)) {
         return "no link is free: say links=N, up to 16, where it is served";
     } else {
         snprintf(why, size, "its server sends this client away: %s", memif->reason);
@@ -177,7 +198,8 @@ static const char *explain(const struct memif *memif, enum joining joined, char 
 /* The first of its server's links that takes this client. */
 static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
                       const struct rp_dpdk_options *options, char *error) {
-    struct memif memif = {.wire = wire, .place = place, .socket = options->socket};
+    struct memif memif = {.wire = wire, .place = place, .socket = options->socket,
+                          .is_named = options->id >= 0};
     uint32_t first = options->id < 0 ? 0 : (uint32_t)options->id;
     uint32_t count = options->id < 0 ? RP_DPDK_LANES : 1, tries = 0;
     char why[RP_URL_ERROR_BYTES];
@@ -216,23 +238,56 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
     return wire->served ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM, why);
 }
 
+/* The next of its server's links that no other client of this process has. */
+static void turn_to_next(struct rp_memif_link *link) {
+    uint32_t id = link->bell.id;
+    pthread_mutex_lock(&links_lock);
+    do {
+        id = (id + 1) % RP_DPDK_LANES;
+    } while (id != link->bell.id && find_link(link->socket, id));
+    link->bell.id = id;
+    pthread_mutex_unlock(&links_lock);
+}
+
 static void restart_there(void *argument) {
     struct rp_wire *wire = argument;
     struct rp_memif_visit visit = {.bell = wire->bell};
     (void)rte_eth_dev_stop(wire->devices[0]);
+    if (atomic_load(&wire->bell->is_elsewhere) && !wire->link->is_named) {
+        turn_to_next(wire->link);
+    }
+    wire->bell->reason[0] = 0;
+    atomic_store(&wire->bell->is_elsewhere, 0);
     rp_memif_visit(&visit);
     wire->down = rte_eth_dev_start(wire->devices[0]) != 0;
     rp_memif_visit(NULL);
     wire->strangers += visit.strangers;
 }
 
-/* The driver's client gives up when its server goes; that one's successor is at the same socket. */
+/* Another link may be free, says its server. Its answer takes less than a millisecond, or it has
+ * other things to do: then it is not waited for, as the port's thread stands still meanwhile. */
+static int is_sent_on(struct rp_wire *wire) {
+    const struct timespec nap = {0, ANSWER_NAP_NS};
+    uint64_t until_ns = rp_wire_now_ns() + ANSWER_NS;
+    while (!wire->down && !is_up(wire->devices[0]) && !atomic_load(&wire->bell->is_elsewhere)
+           && rp_wire_now_ns() < until_ns) {
+        nanosleep(&nap, NULL);
+    }
+    return atomic_load(&wire->bell->is_elsewhere);
+}
+
+/* The driver's client gives up when its server goes; that one's successor is at the same socket.
+ * There a newcomer may have its link by now, so it goes through all of them as at its opening. */
 void rp_memif_mend(struct rp_wire *wire) {
     uint64_t now = rp_wire_now_ns();
+    uint32_t tries = 0;
     if (now - wire->mended_ns < MEND_NS || (!wire->down && is_up(wire->devices[0]))) {
         return;
     }
-    rp_wire_run(restart_there, wire);
+    do {
+        rp_wire_run(restart_there, wire);
+        tries++;
+    } while (!wire->link->is_named && tries < RP_DPDK_LANES && is_sent_on(wire));
     wire->mended_ns = rp_wire_now_ns();
 }
 
@@ -246,6 +301,7 @@ void rp_memif_leave(struct rp_wire *wire) {
 void rp_memif_closed(int file) {
     struct rp_memif_bell *bell = rp_memif_find_bell(file);
     if (bell) {
+        atomic_store(&bell->is_elsewhere, says_elsewhere(bell->reason));
         atomic_fetch_add(&bell->ends, 1);
         bell->control = 0;
     }

@@ -77,6 +77,7 @@ ssize_t rp_memif_sendmsg(int file, const struct msghdr *message, int flags);
 
 /* Of a client's link: how it is woken, and wakes its server (dpdk_memif_bell.c). */
 struct rp_memif_bell {
+    uint32_t id; /* of the link: what its driver asks for, whatever number that gave its device */
     _Atomic int control; /* one more than the file its driver speaks with its server by; 0: none */
     _Atomic uint32_t ends; /* how often its driver closed that file */
     int pair[2];         /* of sockets: the server gets the second one */
@@ -86,6 +87,7 @@ struct rp_memif_bell {
     uint32_t slots;      /* of the ring below */
     _Atomic(uint8_t *) from_server, to_server; /* rings; null: not known */
     char reason[97]; /* why its server sent it away; empty: it did not say */
+    _Atomic int is_elsewhere; /* as this link is not to be had: another one may be */
 };
 int rp_bell_open(struct rp_memif_bell *bell); /* -1: no file left */
 void rp_bell_close(struct rp_memif_bell *bell);

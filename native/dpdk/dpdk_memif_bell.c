@@ -116,6 +116,20 @@ static int meet(struct rp_memif_bell *bell, const struct rp_memif_ring_place *pl
     return file;
 }
 
+/* A device keeps its number for life, but its link may change (rp_memif_mend). */
+static ssize_t forward_plain(const struct rp_memif_bell *bell, int to, const struct msghdr *message,
+                             int flags) {
+    uint8_t words[RP_MEMIF_MESSAGE];
+    struct iovec part = {words, sizeof words};
+    struct msghdr changed = *message;
+    if (message->msg_iovlen != 1 || message->msg_iov->iov_len != sizeof words) {
+        return rp_memif_sendmsg(to, message, flags);
+    }
+    memcpy(words, message->msg_iov->iov_base, sizeof words);
+    changed.msg_iov = &part;
+    return rp_memif_sendmsg(to, rp_memif_ask_for(words, bell->id) ? &changed : message, flags);
+}
+
 ssize_t rp_bell_forward(struct rp_memif_bell *bell, int to, const struct msghdr *message,
                         int flags) {
     union {
@@ -129,7 +143,7 @@ ssize_t rp_bell_forward(struct rp_memif_bell *bell, int to, const struct msghdr 
     const struct cmsghdr *header = CMSG_FIRSTHDR(message);
     if (!said || message->msg_iov->iov_len != RP_MEMIF_MESSAGE || !header
         || header->cmsg_type != SCM_RIGHTS || message->msg_controllen < sizeof control) {
-        return rp_memif_sendmsg(to, message, flags);
+        return forward_plain(bell, to, message, flags);
     }
     memcpy(&file, CMSG_DATA(header), sizeof file);
     if (rp_memif_parse_region(said)) {

@@ -159,6 +159,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
                                        .early = port->wire.in_memory ? EARLY : 0};
     port->process = getpid();
     port->is_client = !options->serve;
+    port->base.is_within = port->is_client && port->wire.hub;
     if (rp_sleep_open(&port->sleep, &port->wire)) {
         rp_wire_close(&port->wire);
         rp_sleep_close(&port->sleep);

@@ -298,6 +298,8 @@ static inline void rp_pool_give(struct rte_mempool *pool, struct rte_mbuf **mbuf
 uint64_t rp_pool_leaked(void);
 int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error);
 void rp_ring_leave(struct rp_wire *wire);
+/* A sentence once its hub has no server any more, else null; from any thread. */
+const char *rp_ring_lost(const struct rp_hub *hub);
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error);
 void rp_memif_leave(struct rp_wire *wire);
@@ -425,7 +427,8 @@ const char *rp_vdev_name(enum rp_vdev vdev);
 /* Call it before a driver opens raw sockets: it makes the next ones a group of their own. */
 void rp_packet_begin(void);
 void rp_memif_closed(int file); /* this file is about to be closed */
-/* A client that cannot send: connects again where its link is down, but not all the time. */
+/* A client that cannot send: connects again where its link is down, but not all the time. Where its
+ * link was given away it goes on to another one, unless id= named it. */
 void rp_memif_mend(struct rp_wire *wire);
 /* Between _pause and _go_on, both in one thread, no fork of this process begins. It then waits: for
  * some tens of milliseconds. _learn: how that is done, before the first one. */

@@ -500,7 +500,8 @@ static void dpdk_close(struct rp_port *opaque) {
 
 static const char *dpdk_lost(struct rp_port *opaque) {
     const struct rp_wire *wire = &own(opaque)->wire;
-    return wire->card ? rp_card_lost(wire->card) : NULL;
+    return wire->card ? rp_card_lost(wire->card)
+        : own(opaque)->base.is_within ? rp_ring_lost(wire->hub) : NULL;
 }
 
 /* Rings are of this process, so of this machine. A memif peer is on this machine too, and need not

@@ -19,6 +19,7 @@ struct rp_hub {
     uint16_t port;
     uint32_t mtu; /* what an mbuf of its pool holds */
     uint32_t members; /* 1 for the server */
+    _Atomic int is_left; /* by the server; its successor makes another hub */
     struct rte_mempool *pool;
     struct rte_ring *up[RP_DPDK_LANES];   /* to the server */
     struct rte_ring *down[RP_DPDK_LANES]; /* to a client */
@@ -150,6 +151,7 @@ void rp_ring_leave(struct rp_wire *wire) {
     for (struct rp_hub **at = &hubs; *at && wire->slot == RP_DPDK_LANES; at = &(*at)->next) {
         if (*at == hub) {
             *at = hub->next;
+            atomic_store(&hub->is_left, 1);
             break;
         }
     }
@@ -162,4 +164,9 @@ void rp_ring_leave(struct rp_wire *wire) {
     if (last) {
         free_hub(hub);
     }
+}
+
+const char *rp_ring_lost(const struct rp_hub *hub) {
+    return atomic_load(&hub->is_left) ? "the server of this process that it reached has closed"
+        : NULL;
 }

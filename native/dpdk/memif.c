@@ -92,6 +92,14 @@ uint64_t rp_memif_parse_region(const uint8_t *message) {
     return get16(message) == RP_MEMIF_ADD_REGION ? get64(message + REGION_SIZE) : 0;
 }
 
+int rp_memif_ask_for(uint8_t *message, uint32_t id) {
+    if (get16(message) != RP_MEMIF_INIT) {
+        return 0;
+    }
+    memcpy(message + INIT_ID, &id, sizeof id);
+    return 1;
+}
+
 /* Null, or why not: as below. */
 static const char *know(struct rp_memif_peer *peer, const uint8_t *message) {
     if (get16(message + INIT_VERSION) != VERSION) {

@@ -92,6 +92,8 @@ struct rp_memif_ring_place {
 };
 int rp_memif_parse_ring(const uint8_t *message, struct rp_memif_ring_place *place);
 uint64_t rp_memif_parse_region(const uint8_t *message);
+/* Where the message is an INIT, it asks for that link from now on: 1; else 0. */
+int rp_memif_ask_for(uint8_t *message, uint32_t id);
 
 /* ---- rings ---- */
 

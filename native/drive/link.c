@@ -61,8 +61,9 @@ static void wake_followers(struct rp_link *link) {
  * that was taken away. All requests that wait for it end at once. */
 static void look_for_server(struct rp_link *link) {
     if (!link->server_closed && rp_port_transport(link->port)->lost(link->port)) {
+        int is_within = link->passive || rp_port_base(link->port)->is_within;
         link->server_closed = 1;
-        rp_client_end(link->client, link->passive ? -RP_CLOSED : -RP_DEVICE_LOST);
+        rp_client_end(link->client, is_within ? -RP_CLOSED : -RP_DEVICE_LOST);
         wake_followers(link);
     }
 }

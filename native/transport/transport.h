@@ -76,8 +76,8 @@ struct rp_transport {
     /* Writes what it counts of itself, every drop under its reason, and returns how many facts
      * those are; changes nothing. Null: nothing. Use rp_port_facts. */
     uint32_t (*facts)(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]);
-    /* A sentence once the device is taken away: nothing comes or goes any more, close the port.
-     * From any thread. Null, or null returned: not so. */
+    /* A sentence once the device is taken away, or a server of this process has closed: nothing
+     * comes or goes any more, close the port. From any thread. Null, or null returned: not so. */
     const char *(*lost)(struct rp_port *port);
     /* A sentence for the operator of this host: its interface has another MAC address; or, from
      * then on, another host says it has its address. From any thread. Null, or null returned: there
@@ -93,6 +93,7 @@ struct rp_port_base {
     uint32_t mtu;            /* largest datagram, RP_MTU_MIN .. RP_MTU_MAX, a multiple of 8 */
     uint32_t receive_budget; /* full datagrams that may be in flight towards this port */
     struct rp_peer address;  /* where this port is reached, as its transport writes it */
+    int is_within; /* its server is in this process: lost, once that has closed, with no device */
     /* datagrams after which a train is sent on while the rest is written, so that both ends work at
      * once; 0: a train leaves whole. Where it is not 0, packets that come back unsent should be
      * free to be leased again: else the rest of the train is lost, and asked for again. */

@@ -77,6 +77,52 @@ def test_rows_pass_between_two_processes_and_a_killed_server_is_followed(tmp_pat
         played(address)
 
 
+NEWCOMER = """
+import sys
+from conformance import plain_rows
+from replay_server import Client
+with Client(sys.argv[1], connect_timeout=10.0) as client:
+    client.extend("main", plain_rows(64))
+    print("has a link", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def visited(address: str) -> Iterator[None]:
+    """A client in a process of its own, which has the first link that was free."""
+    command = [sys.executable, "-c", NEWCOMER, address]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == "has a link\n"
+        yield
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize("links", [1, 2])
+@pytest.mark.parametrize("named", ["", ",id=0"])
+def test_a_client_whose_link_a_newcomer_took_goes_on_by_another(named, links, tmp_path):
+    """Given a server that was started again, and a newcomer on the link of a client that sent
+    nothing meanwhile. Expect that client to go on by the link that is left: at once; or, where
+    there is none or id= named its own, as soon as the newcomer has left."""
+    more = f",links={links}"
+    with serving(tmp_path / "memif", more) as (process, address):
+        client = Client(address + named, timeout=10.0)
+        client.extend("main", plain_rows(16))
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    with serving(tmp_path / "memif", more) as (_, address):
+        with visited(address):
+            if links == 1 or named:
+                with pytest.raises(ReplayError):
+                    client.sample("main", 4, timeout=1.0)
+            else:
+                assert client.size("main") == 64
+        assert len(client.sample("main", 4).keys) == 4
+        client.close()
+
+
 TOML = """
 [server]
 url = "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket={folder}/memif"
@@ -178,3 +224,33 @@ def test_a_signal_goes_to_the_thread_that_waits_for_it(vdev, tmp_path):
     command = [sys.executable, "-c", WAITS, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.stdout == f"waited for {int(signal.SIGTERM)}\n", done.returncode
+
+
+RINGS = """
+from conformance import plain, plain_rows
+from replay_server import Client, ClosedError, Server
+def serve():
+    return Server((plain(),), "dpdk://10.0.0.1:7400?vdev=net_ring", sessions=8)
+with serve() as server:
+    client = Client(server.address)
+    client.extend("main", plain_rows(4))
+with serve() as server:
+    try:
+        client.size("main")
+    except ClosedError as error:
+        print(error)
+    with Client(server.address) as other:
+        other.extend("main", plain_rows(8))
+        print(other.size("main"))
+client.close()
+"""
+
+
+def test_a_client_over_rings_is_told_that_its_server_has_closed():
+    """Given a server over net_ring that was closed, and its successor in the same process. Expect
+    a call of the old client to say so at once, and a new client to be served."""
+    command = [sys.executable, "-c", RINGS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    told, size = done.stdout.splitlines()
+    assert told.endswith("the server stopped; open a client of the one that is started next")
+    assert size == "8" and done.returncode == 0, done.stderr

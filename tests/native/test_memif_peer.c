@@ -103,6 +103,19 @@ static void meet(struct rp_memif_peer *peer) {
           && rp_memif_filled(&peer->out) == 0 && get16(peer->in.memory + 4) == RP_MEMIF_POLLED);
 }
 
+/* A client's INIT asks for the link it is given, and no other message changes. */
+static void asked_for(void) {
+    struct rp_memif_peer peer = {0};
+    uint8_t message[RP_MEMIF_MESSAGE];
+    memcpy(message, say_init(3, VERSION, ETHERNET), sizeof message);
+    CHECK(rp_memif_ask_for(message, 5) == 1);
+    expect(&peer, message, NULL, 1, RP_MEMIF_ACK);
+    CHECK(peer.id == 5);
+    memcpy(message, say_region(0, REGION), sizeof message);
+    CHECK(rp_memif_ask_for(message, 5) == 0);
+    CHECK(memcmp(message, say_region(0, REGION), sizeof message) == 0);
+}
+
 static void greeting(void) {
     uint8_t bytes[RP_MEMIF_MESSAGE];
     static const uint8_t rest[] = {0, 2, 0, 2, 3, 0, 0, 0, 0, 0, 10, 0};
@@ -311,6 +324,7 @@ int main(void) {
     memory[0] = map_alone(REGION);
     memory[1] = map_alone(OTHER);
     greeting();
+    asked_for();
     full_rings();
     refused();
     give_back();
