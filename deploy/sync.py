@@ -163,8 +163,15 @@ def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
     table = table_for(settings)
     with Stop() as stop, progress, InTurn(settings, args.seed, table=table) as parts:
         mark = math.inf if args.solve_at is None else args.solve_at
-        seed, show = args.seed, progress.show
-        judge = Judge(settings, table.step, mark=mark, seed=seed, run=run, show=show)
+        judge = Judge(
+            settings,
+            table.step,
+            mark=mark,
+            seed=args.seed,
+            run=run,
+            show=progress.show,
+            stop=stop,
+        )
         watch = Watch(parts, run, progress, args.minutes * 60.0)
         try:
             for turn in parts.rounds():

@@ -410,8 +410,8 @@ def test_an_unsolved_demo_names_its_best_evaluation():
 
 
 def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
-    """Given a network that reached the mark and plays its last episodes. Expect the learner and
-    the demo to say how far that is, in place of rates that stand still."""
+    """Given a network that is tried, reached the mark and plays its last episodes. Expect the
+    learner and the demo to say how far that is, in place of rates that stand still."""
     monkeypatch.setattr(solved, "VERDICT_EPISODES", 4)
     monkeypatch.setattr(evaluate, "SHOW_S", 0.0)
     said, spec = [], table_for(SETTINGS).step
@@ -420,16 +420,17 @@ def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
     demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path)
     demo.progress.every_s = 0.0
 
-    def look(far, real=judge._report):
-        real(far)
+    def look(*far, real=judge._report):
+        real(*far)
         demo.show_progress()
 
     monkeypatch.setattr(judge, "_report", look)
     assert judge.verdict_on(Learner(spec=spec, actions=2, preset=SETTINGS, seed=1)) is not None
     judge.close()
     run.close()
-    assert said[0] == "judging what reached the mark: 0 of 4 episodes ended"
-    assert len(said) > 2 and "of 4 episodes ended, the others at step" in said[-1]
+    assert said[0].startswith("judging the newest weights: 0 of 20 episodes ended, the others at")
+    assert "judging what reached the mark: 0 of 4 episodes ended" in said
+    assert "of 4 episodes ended, the others at step" in said[-1]
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" s | ")[2] for line in lines] == said
     demo.close()
