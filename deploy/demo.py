@@ -22,7 +22,7 @@ from typing import Any
 
 from deploy.curve import draw_curve
 from deploy.networks import network
-from deploy.processes import Process
+from deploy.processes import GRACE_S, Process
 from deploy.table import server_toml
 from replay_server import Client, ReplayError
 from replay_server.support.arguments import nearest
@@ -129,7 +129,7 @@ class Demo:
         elapsed = time.monotonic() - self.begin
         newest = next(reversed(self.metrics.read("learner")), {})
         if newest.get("event") == "judging":  # nobody learns meanwhile: the rates are old
-            self.progress.show(f"{elapsed:4.0f} s | judging what reached the mark: {newest['far']}")
+            self.progress.show(f"{elapsed:4.0f} s | judging {newest['what']}: {newest['far']}")
             return
         if not actor:
             return  # it has only just started
@@ -198,7 +198,20 @@ class Demo:
         order = {"actor": 0, "learner": 1, "server": 2}
         for process in sorted(self.processes, key=lambda process: order[process.name]):
             process.end()
+            if process.killed:
+                self.progress.say(killed(process.name, self.folder))
         self.network.close()
+
+
+def killed(name: str, folder: Path) -> str:
+    """That a program had to be killed, and what is lost of a learner's work."""
+    said = f"the {name} did not end within {GRACE_S:g} s of being told to, and was killed"
+    if name != "learner":
+        return said
+    kept = [path.stem.rpartition("-")[2] for path in (folder / "checkpoints").glob("*-*.json")]
+    step = max((int(number) for number in kept if number.isdigit()), default=None)
+    since = "" if step is None else f" since its newest checkpoint (learner step {step})"
+    return f"{said}: what it learned{since} is lost"
 
 
 def _shown(mean_return: float | None) -> str:

@@ -27,6 +27,7 @@ class Process:
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name, self.log = name, log
+        self.killed = False  # it did not end by itself when it was told to
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as output:
             self.child = subprocess.Popen(
@@ -54,4 +55,5 @@ class Process:
                 self.child.wait(grace_s)
             except subprocess.TimeoutExpired:
                 self.child.kill()
+                self.killed = True
         return self.child.wait()

@@ -22,7 +22,7 @@ import torch
 from actor.actor import Actor
 from deploy.table import TABLE, needed, table_for
 from learner.dqn import Update
-from learner.judge import Judge
+from learner.judge import Judge, save
 from learner.learner import Learner
 from replay_server import Batch, Client, Server, Table
 from replay_server.requests.draws import BATCH_DEFAULT
@@ -33,6 +33,7 @@ from replay_server.training.options import begin_run, keep
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import Run, commit
+from replay_server.training.weights import WeightsError
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -162,25 +163,49 @@ def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
     table = table_for(settings)
     with Stop() as stop, progress, InTurn(settings, args.seed, table=table) as parts:
         mark = math.inf if args.solve_at is None else args.solve_at
-        seed, show = args.seed, progress.show
-        judge = Judge(settings, table.step, mark=mark, seed=seed, run=run, show=show)
+        judge = Judge(
+            settings,
+            table.step,
+            mark=mark,
+            seed=args.seed,
+            run=run,
+            show=progress.show,
+            stop=stop,
+        )
         watch = Watch(parts, run, progress, args.minutes * 60.0)
-        for turn in parts.rounds():
-            if stop.asked or time.time() - begin > args.minutes * 60:
-                break
-            if turn is None:
-                watch.collected()
-                continue
-            watch.look(turn)
-            if parts.learner.step % EVALUATE_EVERY == 0:
-                solved = judge.verdict_on(parts.learner)
-                if solved:
+        try:
+            for turn in parts.rounds():
+                if stop.asked or time.time() - begin > args.minutes * 60:
                     break
-        judge.close()
-        run.close()
+                if turn is None:
+                    watch.collected()
+                    continue
+                watch.look(turn)
+                if parts.learner.step % EVALUATE_EVERY == 0:
+                    solved = judge.verdict_on(parts.learner)
+                    if solved:
+                        break
+        finally:
+            save_newest(parts.learner, judge)
+            judge.close()
+            run.close()
         if stop.asked:
             return None
         return summary_of(parts, args, solved or {}, begin)
+
+
+def save_newest(learner: Learner, judge: Judge) -> None:
+    """What was learned, however the run ended, under the name that the learner program gives it.
+
+    Where it cannot be written the person watching is told, and what ended the run stands.
+    """
+    if not learner.step:
+        return
+    run, name = judge.run, f"step-{learner.step:09d}"
+    try:
+        save(learner, judge.spec, judge.seed, run.folder, name, judge.candidates)
+    except (OSError, WeightsError) as error:
+        run.say(f"demo: no last checkpoint: {error}")
 
 
 class Watch:

@@ -129,15 +129,14 @@ class Program:
             self.go_on()
         self.logged_step = self.begun_at = self.learner.step
         if self.args.solve_at is not None:
-            mark, seed = self.args.solve_at, self.args.seed
-            show = self.progress.show
             self.judge = Judge(
                 self.settings,
                 spec,
-                mark=mark,
-                seed=seed,
+                mark=self.args.solve_at,
+                seed=self.args.seed,
                 run=self.run,
-                show=show,
+                show=lambda far: self.progress.show(f"learner: step {self.learner.step}, {far}"),
+                stop=self.stop,
                 candidates=self.candidates,
             )
 
@@ -531,6 +530,7 @@ def judge(argv: list[str]) -> int:
                 args.seed,
                 film=film,
                 show=lambda far: progress.show(f"evaluate: {far}"),
+                say=lambda line: progress.say(f"evaluate: {line}"),
             )
         except (WeightsError, VideoError, EnvError) as error:
             progress.close()

@@ -3,7 +3,8 @@
 Episode i of a purpose starts from the seed of (purpose, seed, i), so training ("train"), selection
 ("select", "confirm") and the final verdict ("evaluate") never share a start. All episodes run side
 by side, each in an environment of its own, with one pass of the network a step. The first one can
-be filmed.
+be filmed. A greedy policy may go on for ever: a signal ends its episodes between two steps, and
+STEPS_MAX ends those of an environment that has no time limit.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium import Env
+from gymnasium.wrappers import TimeLimit
 
 from learner.video import Film
 from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
+from replay_server.training.contact import Stop
 from replay_server.training.env_errors import environments
 from replay_server.training.envs import action_count, make_env, seed_for
 from replay_server.training.presets import Preset
 
 SHOW_S = 1.0
+STEPS_MAX = 100_000  # of an episode whose environment has no time limit
 
 
 @dataclass(frozen=True)
@@ -47,18 +52,39 @@ def actions_of(settings: Preset) -> int:
         return action_count(env)
 
 
+def has_time_limit(env: Env) -> bool:
+    """Whether one of its wrappers ends its episodes after so many steps."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            return True
+        env = env.env
+    return False
+
+
 class Evaluation:
-    """Environments kept for several evaluations of one kind."""
+    """Environments kept for several evaluations of one kind.
+
+    stop: ends one that is under way. say: gets a sentence, once, where STEPS_MAX ended episodes.
+    """
 
     def __init__(
-        self, settings: Preset, spec: Spec, *, episodes: int, film: Film | None = None
+        self,
+        settings: Preset,
+        spec: Spec,
+        *,
+        episodes: int,
+        film: Film | None = None,
+        stop: Stop | None = None,
+        say: Callable[[str], None] = print,
     ) -> None:
+        self.stop, self.say, self.told = stop, say, False
         self.spec, self.film, self.name = spec, film, settings.env
         name, protocol = settings.env, settings.protocol
         self.envs: list[Env] = [make_env(name, protocol=protocol) for _ in range(episodes)]
         if film is not None:
             self.envs[0].close()
             self.envs[0] = make_env(name, "rgb_array", protocol=protocol)
+        self.limited = has_time_limit(self.envs[0])
         self.stacks = {
             column.name: FrameStack(column, settings.stack, episodes)
             for column in spec.group("observation")
@@ -71,30 +97,30 @@ class Evaluation:
         seed: int,
         first: int = 0,
         show: Callable[[str], None] | None = None,
-    ) -> Verdict:
-        """Episodes first, first + 1, ... of `purpose`, greedily, to their ends.
+    ) -> Verdict | None:
+        """Episodes first, first + 1, ... of `purpose`, greedily, to their ends; None where it was
+        asked to stop before.
 
         show: gets how far it is, now and then.
         """
         count = len(self.envs)
-        seeds = [seed_for(purpose, seed, first + i) for i in range(count)]
-        with environments(self.name, "reset"):
-            observations = [env.reset(seed=seeds[i])[0] for i, env in enumerate(self.envs)]
-        self._push(observations, np.arange(count), start=True)
-        self._look()
+        if not self._reset([seed_for(purpose, seed, first + i) for i in range(count)]):
+            return None
         returns, lengths = np.zeros(count), np.zeros(count, np.int64)
         alive = np.arange(count)
         begin = shown = time.monotonic()
         while len(alive):
-            if show is not None and time.monotonic() - shown >= SHOW_S:
-                shown = time.monotonic()
-                show(
-                    f"{count - len(alive)} of {count} episodes ended, the others at "
-                    f"step {lengths.max()}, {lengths.sum() / (shown - begin):.0f} steps/s"
-                )
             actions = self._greedy(network, alive)
             going, observations = [], []
             for i, action in zip(alive, actions, strict=True):
+                if self._asked():
+                    return None
+                if show is not None and time.monotonic() - shown >= SHOW_S:
+                    shown = time.monotonic()
+                    show(
+                        f"{count - len(alive)} of {count} episodes ended, the others at "
+                        f"step {lengths.max()}, {lengths.sum() / (shown - begin):.0f} steps/s"
+                    )
                 with environments(self.name, "step"):
                     observation, reward, terminated, truncated, _ = self.envs[i].step(action)
                 returns[i] += float(reward)
@@ -104,8 +130,38 @@ class Evaluation:
                     going.append(i)
                     observations.append(observation)
             alive = np.array(going, np.int64)
+            if len(alive) and not self.limited and lengths.max() >= STEPS_MAX:
+                self._tell(len(alive))
+                break
             self._push(observations, alive, start=False)
         return Verdict(returns, lengths)
+
+    def _asked(self) -> bool:
+        """Looked at before each step of an environment: one step may take long."""
+        return self.stop is not None and self.stop.asked
+
+    def _reset(self, seeds: list[int]) -> bool:
+        """Every environment at its start; False where it was asked to stop before."""
+        observations = []
+        for env, seed in zip(self.envs, seeds, strict=True):
+            if self._asked():
+                return False
+            with environments(self.name, "reset"):
+                observations.append(env.reset(seed=seed)[0])
+        self._push(observations, np.arange(len(self.envs)), start=True)
+        self._look()
+        return True
+
+    def _tell(self, going: int) -> None:
+        """That `going` episodes were ended here, the first time."""
+        if not self.told:
+            self.told = True
+            self.say(
+                f"environment {self.name!r} has no time limit, and {going} of {len(self.envs)} "
+                f"greedy episodes went on after {STEPS_MAX:,} steps: they are judged as if they "
+                "had ended there; give it a limit (gymnasium.wrappers.TimeLimit, or "
+                "max_episode_steps where it is registered)"
+            )
 
     def _look(self, episode: int = 0) -> None:
         """One more frame of the film, where this is the episode that is filmed."""

@@ -20,11 +20,13 @@ from learner.evaluate import Evaluation, Verdict, actions_of
 from learner.learner import Learner
 from learner.video import Film
 from replay_server.spec import Spec
+from replay_server.training.contact import Stop
 from replay_server.training.presets import Preset
 from replay_server.training.runs import Run
 
 SELECT_EPISODES = 20
 VERDICT_EPISODES = 100
+NEWEST, REACHED = "the newest weights", "what reached the mark"  # what is judged, in words
 
 
 def save(
@@ -52,8 +54,11 @@ def evaluate(
     *,
     film: Film | None = None,
     show: Callable[[str], None] | None = None,
-) -> Verdict:
-    """Greedy episodes of the checkpoint's online net; `film` takes the first of them."""
+    stop: Stop | None = None,
+    say: Callable[[str], None] = print,
+) -> Verdict | None:
+    """Greedy episodes of the checkpoint's online net; `film` takes the first of them. None where
+    `stop` was asked before they ended; `say` gets what they were cut off at (Evaluation)."""
     tensors, state = checkpoint.load(path)
     known = {field.name for field in dataclasses.fields(Preset)}
     preset, spec = (checkpoint.stated(state, name) for name in ("preset", "spec"))
@@ -62,11 +67,11 @@ def evaluate(
     spec = Spec.from_json(json.dumps(spec))
     learner = Learner(spec=spec, actions=actions_of(settings), preset=settings, seed=0)
     learner.restore(tensors, state)
-    evaluation = Evaluation(settings, spec, episodes=episodes, film=film)
+    evaluation = Evaluation(settings, spec, episodes=episodes, film=film, stop=stop, say=say)
     whole = False
     try:
         verdict = evaluation.run(learner.online, "evaluate", seed, show=show)
-        whole = True
+        whole = verdict is not None
         return verdict
     finally:
         evaluation.close()
@@ -86,26 +91,35 @@ class Judge:
         seed: int,
         run: Run,
         show: Callable[[str], None],
+        stop: Stop | None = None,
         candidates: int = 0,
     ) -> None:
-        """`show` and the run's metrics get how far the last verdict is.
+        """`show` and the run's metrics get how far a verdict is.
 
+        stop: once asked, no verdict is reached any more.
         candidates: those that the run had before, whose episodes are not played again.
         """
         self.spec, self.mark, self.seed, self.run, self.show = spec, mark, seed, run, show
-        self.candidates = candidates
-        self.evaluation = Evaluation(settings, spec, episodes=SELECT_EPISODES)
+        self.candidates, self.stop = candidates, stop
+        self.said = False  # that an environment has no time limit
+        self.evaluation = Evaluation(
+            settings, spec, episodes=SELECT_EPISODES, stop=stop, say=self._say_once
+        )
 
     def verdict_on(self, learner: Learner) -> dict[str, Any] | None:
-        """What the run's summary says if these weights solve it, and are kept; else None."""
+        """What the run's summary says if these weights solve it, and are kept; else None, also
+        where it was asked to stop."""
         first = self.candidates * SELECT_EPISODES
         self.candidates += 1
-        chosen = self.evaluation.run(learner.online, "select", self.seed, first).mean
+        select = self.evaluation.run(learner.online, "select", self.seed, first, self._looking)
+        if select is None:
+            return None
+        chosen = select.mean
         self.run.log(learner.step, **{"charts/greedy_return": chosen})
         if chosen < self.mark:
             return None
-        again = self.evaluation.run(learner.online, "confirm", self.seed, first).mean
-        if again < self.mark:
+        again = self.evaluation.run(learner.online, "confirm", self.seed, first, self._report)
+        if again is None or again.mean < self.mark:
             return None
         solved_at = time.time()
         try:
@@ -117,25 +131,41 @@ class Judge:
                 f"written ({error}): training goes on to another one; make room"
             )
             return None
-        self._report(f"0 of {VERDICT_EPISODES} episodes ended")
-        returns = evaluate(path, VERDICT_EPISODES, self.seed, show=self._report).returns
+        last = self._last_of(path)
+        if last is None:
+            return None
         verdict = {
             "event": "solved",
             "solved_at": solved_at,
             "learner_step": learner.step,
             "select_mean": chosen,
-            "confirm_mean": again,
-            "eval_return_mean": float(returns.mean()),
-            "eval_return_min": float(returns.min()),
+            "confirm_mean": again.mean,
+            "eval_return_mean": float(last.returns.mean()),
+            "eval_return_min": float(last.returns.min()),
             "eval_episodes": VERDICT_EPISODES,
             "checkpoint": str(path),
         }
         self.run.event(**verdict)
         return verdict
 
-    def _report(self, far: str) -> None:
-        self.show(f"judging what reached the mark: {far}")
-        self.run.event(event="judging", far=far)
+    def _last_of(self, path: Path) -> Verdict | None:
+        """The episodes of `evaluate`, or None where it was asked to stop."""
+        self._report(f"0 of {VERDICT_EPISODES} episodes ended")
+        say, stop = self._say_once, self.stop
+        return evaluate(path, VERDICT_EPISODES, self.seed, show=self._report, stop=stop, say=say)
+
+    def _looking(self, far: str) -> None:
+        self._report(far, NEWEST)
+
+    def _report(self, far: str, what: str = REACHED) -> None:
+        self.show(f"judging {what}: {far}")
+        self.run.event(event="judging", what=what, far=far)
+
+    def _say_once(self, sentence: str) -> None:
+        """Each kind of evaluation says it once: of them, the first."""
+        if not self.said:
+            self.said = True
+            self.run.say(sentence)
 
     def close(self) -> None:
         """Closes the environments."""

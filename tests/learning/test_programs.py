@@ -10,6 +10,8 @@ program said last is part of every failure.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -29,14 +31,16 @@ from actor.__main__ import Program as Actor
 from deploy import demo as demo_module
 from deploy.demo import Demo
 from deploy.processes import Process
-from deploy.sync import InTurn, Watch
+from deploy.sync import InTurn, Watch, in_turn
 from deploy.table import server_toml, table_for
-from learner import evaluate
+from learner import checkpoint, evaluate
 from learner import judge as solved
+from learner.__main__ import main as learner_main
 from learner.learner import Learner
 from replay_server import Client, Server
 from replay_server.training import options
 from replay_server.training.contact import Stop
+from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import check_playable
 from replay_server.training.presets import CARTPOLE, changed
 from replay_server.training.runs import Run, read_metrics
@@ -342,6 +346,45 @@ def test_a_demo_in_turn_shows_how_far_its_replay_is():
     assert lines[0].startswith(f"waiting for {SETTINGS.envs} of {SETTINGS.min_size:,} steps before")
 
 
+@pytest.mark.parametrize("end", ["Ctrl-C", "--minutes", "an error"])
+def test_a_demo_in_turn_keeps_what_it_learned(tmp_path, monkeypatch, capsys, end):
+    """Given three updates, then one of the ends of a run that is not solved. Expect the newest net
+    as a checkpoint, as the learner over a network keeps it, that `evaluate` takes."""
+    args = options.Demo(run=tmp_path, transport="loopback", minutes=60.0, tensorboard=False)
+
+    def look(watch, turn):
+        if watch.parts.learner.step < 3:
+            return
+        if end == "an error":
+            raise EnvError("no simulator")
+        if end == "Ctrl-C":
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            args.minutes = 0.0
+
+    monkeypatch.setattr(Watch, "look", look)
+    with contextlib.suppress(EnvError):
+        assert (in_turn(args, SETTINGS) is None) == (end == "Ctrl-C")
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*.json")] == [
+        "step-000000003.json"
+    ]
+    assert learner_main(["evaluate", str(tmp_path), "--episodes", "1"]) == 0
+    assert "step-000000003.json: mean return" in capsys.readouterr().out
+
+
+def test_a_demo_in_turn_says_that_it_could_not_keep_what_it_learned(tmp_path, monkeypatch, capsys):
+    """Given a disk that is full at the end. Expect a summary all the same, and a sentence."""
+    args = options.Demo(run=tmp_path, transport="loopback", minutes=60.0, tensorboard=False)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    monkeypatch.setattr(Watch, "look", lambda *_: setattr(args, "minutes", 0.0))
+    assert in_turn(args, SETTINGS)["learner_steps"] == 1
+    assert "demo: no last checkpoint: [Errno 28] No space" in capsys.readouterr().out
+
+
 def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):
     """Given a demo whose programs were started. Expect no session of its own, which the server
     would give up in the minutes it has nothing to say, and none after its summary; in the summary,
@@ -367,8 +410,8 @@ def test_an_unsolved_demo_names_its_best_evaluation():
 
 
 def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
-    """Given a network that reached the mark and plays its last episodes. Expect the learner and
-    the demo to say how far that is, in place of rates that stand still."""
+    """Given a network that is tried, reached the mark and plays its last episodes. Expect the
+    learner and the demo to say how far that is, in place of rates that stand still."""
     monkeypatch.setattr(solved, "VERDICT_EPISODES", 4)
     monkeypatch.setattr(evaluate, "SHOW_S", 0.0)
     said, spec = [], table_for(SETTINGS).step
@@ -377,16 +420,17 @@ def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
     demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path)
     demo.progress.every_s = 0.0
 
-    def look(far, real=judge._report):
-        real(far)
+    def look(*far, real=judge._report):
+        real(*far)
         demo.show_progress()
 
     monkeypatch.setattr(judge, "_report", look)
     assert judge.verdict_on(Learner(spec=spec, actions=2, preset=SETTINGS, seed=1)) is not None
     judge.close()
     run.close()
-    assert said[0] == "judging what reached the mark: 0 of 4 episodes ended"
-    assert len(said) > 2 and "of 4 episodes ended, the others at step" in said[-1]
+    assert said[0].startswith("judging the newest weights: 0 of 20 episodes ended, the others at")
+    assert "judging what reached the mark: 0 of 4 episodes ended" in said
+    assert "of 4 episodes ended, the others at step" in said[-1]
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" s | ")[2] for line in lines] == said
     demo.close()
