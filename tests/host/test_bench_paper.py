@@ -130,6 +130,7 @@ def test_hosts_at_a_switch_reach_each_other_and_are_gone_afterwards():
     """Given three hosts, one with a card. Expect a datagram of each to reach the first, an
     interface without an address where a card is, and no namespace left."""
     if why := namespaces.missing():
+        assert os.environ.get("CI") != "true" or os.geteuid() != 0, why
         pytest.skip(why)
     with namespaces.Switch("asl", "s", mtu=1428) as switch:
         first = switch.hosts["a"]
