@@ -20,7 +20,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -222,6 +221,7 @@ def serve(given: dict[str, Any]) -> int:
     from .server import Server, memory_of
     from .serving import config
     from .serving.shards import shard_options
+    from .support.stopping import StopFlag
 
     file = given.pop("file")
     alone = [name for name in WITHOUT_FILE if name in given]
@@ -238,7 +238,7 @@ def serve(given: dict[str, Any]) -> int:
     memory = memory_of(loaded.tables, shards[0]) * len(shards)
     bare = replace(shards[0], weights_max=0)
     later = memory - len(shards) * memory_of(loaded.tables, bare)
-    stop = threading.Event()
+    stop = StopFlag()
     watched = replace(loaded.metrics, **_metrics(given))
     endpoint = Endpoint(watched) if watched.address else None
     with endpoint or nullcontext(), ExitStack() as opened:

@@ -11,7 +11,6 @@ for the person who watches a program.
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -28,6 +27,7 @@ from ..errors import (
     Timeout,
 )
 from ..requests.draws import BATCH_DEFAULT
+from ..support.stopping import StopFlag
 from ..writer import KEPT, NOT_TAKEN, Writer
 
 TRY_S = 2.0
@@ -47,7 +47,7 @@ class Stop:
     """Whether the program was asked to stop. A context: its end puts the old handlers back."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self.event = StopFlag()
         self.before: dict[int, object] = {}
 
     @property

@@ -361,3 +361,47 @@ def test_an_interrupt_while_a_program_imports_ends_it_without_a_word(
     )
     expected = (7, "went on\n", "") if ignored else (130, "", "")
     assert (done.returncode, done.stdout, done.stderr) == expected
+
+
+WAITED = """
+import signal, sys
+from replay_server.__main__ import main
+from replay_server.training.contact import Stop
+
+lines, waits = 0, ("threading.py", "stopping.py")
+
+def step(frame, event, _):
+    global lines
+    if event == "line":
+        lines += 1
+        if lines == at:
+            signal.raise_signal(signal.SIGINT)
+    return step
+
+def enter(frame, *_):
+    inside = frame.f_code.co_name == "wait" and frame.f_code.co_filename.endswith(waits)
+    return step if inside else None
+
+def rest():
+    with Stop() as stop:
+        while not stop.wait(0.01):
+            pass
+
+for call in (rest, lambda: main(["serve", "--env", "CartPole-v1", "--url", "udp://127.0.0.1:0"])):
+    for at in range(1, 9):
+        lines = 0
+        sys.settrace(enter)
+        ended = call()
+        sys.settrace(None)
+        assert not ended, ended
+"""
+
+
+def test_a_signal_within_a_wait_for_signals_ends_it():
+    """Given SIGINT at each line of the wait of serve, and of the training programs. Expect an end:
+    a handler that takes a lock of that wait would wait for its own thread."""
+    done = subprocess.run(
+        [sys.executable, "-c", WAITED], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("stopped udp://") == 8
