@@ -80,12 +80,16 @@ class Figure:
 
 def figure(medians: Sequence[float], seed: int) -> Figure:
     """The median of rounds' medians, with the interval of that median."""
-    values = np.asarray(medians, np.float64)
-    drawn = np.random.default_rng(seed).choice(values, (RESAMPLES, len(values)))
+    spread = float(np.max(medians) / np.min(medians))
+    return Figure(*_of_medians(medians, seed), spread, len(medians))
+
+
+def _of_medians(values: Sequence[float], seed: int) -> tuple[float, float, float]:
+    """Their median, and its interval by the bootstrap (Efron 1979)."""
+    drawn = np.random.default_rng(seed).choice(np.asarray(values), (RESAMPLES, len(values)))
     edge = (1 - LEVEL) / 2
     low, high = np.quantile(np.median(drawn, axis=1), [edge, 1 - edge])
-    value = float(np.median(values))
-    return Figure(value, float(low), float(high), float(values.max() / values.min()), len(values))
+    return float(np.median(values)), float(low), float(high)
 
 
 def shares_lower(base: Sequence[float], other: Sequence[float]) -> list[float]:
@@ -96,10 +100,7 @@ def shares_lower(base: Sequence[float], other: Sequence[float]) -> list[float]:
 
 def share_figure(shares: Sequence[float], seed: int) -> Figure:
     """The median of rounds' shares, with the interval of that median."""
-    drawn = np.random.default_rng(seed).choice(np.asarray(shares), (RESAMPLES, len(shares)))
-    edge = (1 - LEVEL) / 2
-    low, high = np.quantile(np.median(drawn, axis=1), [edge, 1 - edge])
-    return Figure(float(np.median(shares)), float(low), float(high), 1.0, len(shares))
+    return Figure(*_of_medians(shares, seed), 1.0, len(shares))
 
 
 Samples = Mapping[str, np.ndarray]  # {what was measured: a number each call}

@@ -4,7 +4,8 @@
     python -m benchmarks.paper --grid quick --claims T2a --transports loopback
 
 What cannot be measured here is printed with its reason. Nothing outside of this host's loopback
-device and of namespaces made for this is talked to. Ctrl-C ends every program first.
+device and of namespaces made for this is talked to. Ctrl-C ends every program first; what was
+measured whole, a claim over a transport, is written all the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,21 +85,19 @@ def where(head: dict[str, Any]) -> str:
     return f"{head['machine']}; load of others before: {load}; {head['date']}; grid {head['grid']}"
 
 
-def measure(args: argparse.Namespace, cores: tuple[int, ...]) -> list[dict[str, Any]]:
-    """The rows of the claims that are wanted."""
+def measure(args: argparse.Namespace, cores: tuple[int, ...]) -> Iterator[list[dict[str, Any]]]:
+    """The rows of the claims that are wanted, a transport's of a claim at a time."""
     grid = grids.grid(args.grid)
     wanted = args.transports.split(",") if args.transports else transports(args.grid)
-    rows: list[dict[str, Any]] = []
     if "T1" in args.claims:
-        rows += t1.measured(grid, args.seed, lambda line: say(f"T1: {line}"), args.cases)
+        yield t1.measured(grid, args.seed, lambda line: say(f"T1: {line}"), args.cases)
     pairs: dict[str, Callable[..., list[dict[str, Any]]]] = {
         "T2a": t2a.measured,
         "T2b": t2b.measured,
     }
     for claim, measured in pairs.items():
         if claim in args.claims:
-            rows += tables.measure_all(claim, measured, wanted, grid, cores, args.seed)
-    return rows
+            yield from tables.measure_all(claim, measured, wanted, grid, cores, args.seed)
 
 
 def transports(grid: str) -> list[str]:
@@ -153,17 +152,21 @@ def main(argv: list[str] | None = None) -> int:
     head = head_of(args, cores)
     for name, value in head.items():
         say(f"{name:10} {value}")
-    begin = time.monotonic()
+    begin, rows = time.monotonic(), list[dict[str, Any]]()
     try:
         with stoppable():
-            rows = measure(args, cores)
+            for found in measure(args, cores):
+                rows += found
     except KeyboardInterrupt:
         say(tables.STOPPED)
-        return EXIT_STOPPED
+        head["stopped"] = True
     head["load_after"] = [round(load, 2) for load in os.getloadavg()]
     head["spin_ns_after"] = round(harness.spin_ns(), 2)
     head["seconds"] = round(time.monotonic() - begin)
-    write(rows, head, args.out)
+    if rows:
+        write(rows, head, args.out)
+    if "stopped" in head:
+        return EXIT_STOPPED
     return 0 if all(tables.of_claim(rows, claim) for claim in args.claims) else 1
 
 

@@ -19,7 +19,7 @@ from replay_server import ReplayError
 from replay_server.bench.ladder import EXIT_STOPPED
 from replay_server.bench.ladder_figures import size_text
 
-STOPPED = "stopped before the end: there are no figures, and nothing is left running"
+STOPPED = "stopped before the end: nothing is left running"
 PAPER = {"T1": (0.327, 0.589), "T2a": (0.117, 0.281), "T2b": (0.219, 0.291)}
 Row = dict[str, Any]
 
@@ -246,10 +246,11 @@ def command(
     args = parser.parse_args(argv)
     head = harness.header(args.seed, cores, transport=args.transport, grid=args.grid)
     print(head, flush=True)
-    grid = grids.grid(args.grid)
+    grid, rows = grids.grid(args.grid), list[Row]()
     try:
         with stoppable():
-            rows = measure_all(claim, measured, [args.transport], grid, cores, args.seed)
+            for found in measure_all(claim, measured, [args.transport], grid, cores, args.seed):
+                rows += found
     except KeyboardInterrupt:
         print(STOPPED, flush=True)
         return EXIT_STOPPED
@@ -266,9 +267,8 @@ def measure_all(
     grid: grids.Grid,
     cores: tuple[int, ...],
     seed: int,
-) -> list[Row]:
-    """The rows of all transports; one that cannot be used is a row that says why."""
-    rows: list[Row] = []
+) -> Iterator[list[Row]]:
+    """The rows of each transport, as it is done; one that cannot be used is a row that says why."""
     for key in transports:
 
         def say(line: str, of: str = key) -> None:
@@ -278,8 +278,7 @@ def measure_all(
             if why := TRANSPORTS[key].missing():
                 raise ReplayError(why)
             say("programs start")
-            rows += measured(key, grid, cores, seed, say)
+            yield measured(key, grid, cores, seed, say)
         except (ReplayError, OSError) as error:
             say(f"not measured: {error}")
-            rows.append({"missing": claim, "transport": key, "why": str(error)})
-    return rows
+            yield [{"missing": claim, "transport": key, "why": str(error)}]

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from benchmarks import harness
+from benchmarks.paper import __main__ as paper
 from benchmarks.paper import cores, grids, page, plots, redis_row, t1, t2a, tables
 from benchmarks.paper.places import LEARNER, SERVER, TRANSPORTS, Place, Transport
 from replay_server import ReplayError
@@ -105,7 +106,7 @@ def test_what_is_slower_is_said():
 def test_a_transport_that_cannot_be_used_is_a_row(monkeypatch, capsys):
     """Given one without what it needs. Expect its reason in rows and tables, and no figure."""
     monkeypatch.setattr(Transport, "missing", lambda self: "there is no ip")
-    rows = tables.measure_all("T2b", None, ["udp"], grids.grid("quick"), (0, 1), 1)
+    (rows,) = tables.measure_all("T2b", None, ["udp"], grids.grid("quick"), (0, 1), 1)
     assert rows == [{"missing": "T2b", "transport": "udp", "why": "there is no ip"}]
     assert "- udp: not measured: there is no ip" in list(tables.markdown(rows, "T2b"))
     assert "there is no ip" in capsys.readouterr().out
@@ -275,6 +276,19 @@ def test_ctrl_c_leaves_nothing_running(tmp_path):
     assert not (tmp_path / "paper.jsonl").exists()
     left = subprocess.run(["ps", "-s", str(process.pid), "-o", "args="], capture_output=True)
     assert left.stdout == b""
+
+
+def test_what_was_whole_is_kept_where_the_rest_is_stopped(tmp_path, monkeypatch):
+    """Given Ctrl-C behind the first transport. Expect its rows, with a head that says so."""
+
+    def measure(args, cores):
+        yield [{"missing": "T2a", "transport": "udp", "why": "none here"}]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "measure", measure)
+    assert paper.main(["--claims", "T2a", "--out", str(tmp_path)]) == EXIT_STOPPED
+    head, row = harness.read_lines(tmp_path / "paper.jsonl")
+    assert head["stopped"] is True and row["why"] == "none here"
 
 
 def test_pictures_are_drawn_from_rows_alone(tmp_path):

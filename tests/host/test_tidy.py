@@ -269,6 +269,45 @@ def test_an_import_across_the_rooms_is_found(module, line, other):
     assert wrong_imports(module, line) == [f"{module} imports {other}"]
 
 
+def modules_of(text: str) -> list[str]:
+    """The modules that a program imports by their full names."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            found.append(node.module or "")
+        elif isinstance(node, ast.Import):
+            found += [name.name for name in node.names]
+    return found
+
+
+def wrong_outside(folder: str, text: str) -> list[str]:
+    """What a file outside replay_server imports and may not: examples, what users have; nobody,
+    the benchmarks."""
+    shown = re.compile(r"replay_server(\.integrations\.\w+)?$")
+    inner = ("replay_server", "actor", "learner", "deploy", "benchmarks")
+    return [
+        name
+        for name in modules_of(text)
+        if name.split(".")[0] in (inner if folder == "examples" else ("benchmarks",))
+        and not shown.match(name)
+    ]
+
+
+def test_who_imports_the_library_from_outside():
+    """Given examples/ and the product. Expect examples with public names alone, and nobody that
+    stands on benchmarks/; and an import of either kind to be found."""
+    wrong = {
+        path.relative_to(ROOT).as_posix(): wrong_outside(folder, path.read_text())
+        for folder in ("examples", "actor", "learner", "deploy", "replay_server")
+        for path in tracked(f"{folder}/*.py")
+    }
+    assert len(wrong) > 80 and {path: names for path, names in wrong.items() if names} == {}
+    inside = "from replay_server.training.atari import make"
+    assert wrong_outside("examples", inside) == ["replay_server.training.atari"]
+    assert wrong_outside("actor", "import benchmarks.harness") == ["benchmarks.harness"]
+    assert wrong_outside("actor", inside) == []
+
+
 def circle(knows: dict[str, list[str]]) -> list[str]:
     """A module and those by which it comes to know itself; [] where none does."""
     for start in knows:
@@ -387,19 +426,46 @@ def test_nothing_hides_failures_and_nothing_is_left_over():
     assert found == []
 
 
+PRODUCT = ("native", "replay_server", "actor", "learner", "deploy", "benchmarks")
+A_FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:c|h|py|mk|sh|md|jsonl))`")
+
+
+def files_of_the_architecture():
+    """The files that ARCHITECTURE.md lists. A name stands in the folder of the one before it, which
+    a heading, a room in bold or a name with its folder changes; or in the folder of the heading."""
+    listed, section, folder = set(), ROOT, ROOT
+    text = (ROOT / "ARCHITECTURE.md").read_text().partition("## Every file, in reading order")[2]
+    for line in text.splitlines():
+        if line.startswith("### "):
+            named = re.search(r"`([\w/]+)/`", line)
+            section = folder = ROOT / named[1] if named else section
+        room = re.match(r"\| \*\*`(\w+)/`\*\*", line)
+        folder = section / room[1] if room else folder
+        for name in A_FILE.findall(line.split(" | ")[0]) if line.startswith("| ") else []:
+            path = next(
+                (at / name for at in (folder, section, ROOT) if (at / name).is_file()),
+                folder / name,
+            )
+            folder = path.parent
+            listed.add(path.relative_to(ROOT).as_posix())
+    return listed
+
+
 def test_every_file_stands_in_the_architecture():
-    """Given ARCHITECTURE.md. Expect each source of the product to be named there."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    missing = [
-        str(path.relative_to(ROOT))
+    """Given ARCHITECTURE.md. Expect each source of the product to be listed in its own folder, and
+    what is listed to be there; a header may stand with its source."""
+    listed = files_of_the_architecture()
+    sources = {
+        path.relative_to(ROOT).as_posix()
         for path in tracked(
-            "native/*", "replay_server/*.py", "actor/*.py", "learner/*.py", "deploy/*.py"
+            *(f"{folder}/*.{kind}" for folder in PRODUCT for kind in ("c", "h", "py"))
         )
         if path.read_text().strip()
-        and path.name not in text
-        and not (path.suffix == ".h" and path.with_suffix(".c").name in text)
-    ]
+    }
+    told = listed | {name[:-1] + "h" for name in listed if name.endswith(".c")}
+    missing = sorted(name for name in sources - told if not name.endswith("__init__.py"))
     assert missing == []
+    assert sorted(name for name in listed if not (ROOT / name).is_file()) == []
 
 
 def test_every_known_bug_still_applies():
