@@ -1,6 +1,7 @@
 """Programs of an experiment: processes that take orders a line, and answer each with a line.
 
-    program = start(place_command, "benchmarks.paper.t2a_programs", {"role": "server", ...}, log)
+    commands = {"server": command("benchmarks.paper.t2a_programs", {"role": "server", ...})}
+    (program,) = start(commands, folder, stack).values()
     program.ask("go", core=1)
 
 A program is a class whose public methods are its orders; `run` makes one of it. Orders and answers
@@ -13,30 +14,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from replay_server import ReplayError, _native
 from replay_server._native import Service, lib
-from replay_server.bench.ladder import End, stop
+from replay_server.bench.ladder import End
 from replay_server.server import Config, ServerOptions
 from replay_server.table import Table
 
 IDLE_MS = 3_600_000  # a program that waits for its turn says nothing
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """A first SIGINT or SIGTERM raises KeyboardInterrupt here; further ones disturb no clearing."""
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def command(module: str, described: dict[str, Any]) -> list[str]:
@@ -50,14 +39,7 @@ def start(commands: Mapping[str, Sequence[str]], folder: Path, stack: ExitStack)
     All are in this process's session. Linux's autogroup gives each session the same share of a busy
     core, so a server in one of its own would be ahead of an engine in a learner by that alone.
     """
-
-    def begin(name: str) -> End:
-        end = End(commands[name], folder / f"{name}.log", own_session=False)
-        stack.callback(end.close)  # here, so that it is ended whatever becomes of the others
-        return end
-
-    with ThreadPoolExecutor(len(commands)) as pool:
-        return dict(zip(commands, pool.map(begin, commands), strict=True))
+    return End.all(commands, folder, stack, own_session=False)
 
 
 class Engine:

@@ -26,8 +26,8 @@ from benchmarks import harness
 from benchmarks.paper import grids, plots, t1, t2a, t2b, tables
 from benchmarks.paper.cores import cores_of
 from benchmarks.paper.places import TRANSPORTS
-from benchmarks.programs import stoppable
 from replay_server.bench.ladder import EXIT_STOPPED
+from replay_server.bench.stoppable import stoppable
 
 CLAIMS = ("T1", "T2a", "T2b")
 OVER = ("udp", "af_packet", "af_xdp", "memif")  # and loopback, where there are no namespaces

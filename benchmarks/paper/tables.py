@@ -14,10 +14,10 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.paper import grids
 from benchmarks.paper.places import TRANSPORTS
-from benchmarks.programs import stoppable
 from replay_server import ReplayError
 from replay_server.bench.ladder import EXIT_STOPPED
 from replay_server.bench.ladder_figures import size_text
+from replay_server.bench.stoppable import stoppable
 
 STOPPED = "stopped before the end: nothing is left running"
 PAPER = {"T1": (0.327, 0.589), "T2a": (0.117, 0.281), "T2b": (0.219, 0.291)}

@@ -17,7 +17,6 @@ import contextlib
 import json
 import random
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +37,7 @@ from .ladder_cases import HEADERS, NIC, VETH, Case
 from .ladder_figures import WORKS, Figures
 from .machine import machine
 from .namespaces import Pair
+from .stoppable import put_off, stoppable
 
 SIZES = tuple(64 << i for i in range(11))  # 64 B .. 64 KiB
 RATE_SIZES = (64, 1024, 8192, 65536)
@@ -99,7 +99,7 @@ class End:
     """
 
     def __init__(self, command: Sequence[str], log: Path, own_session: bool = True) -> None:
-        self.log = log
+        self.log, self.facts = log, dict[str, Any]()
         with log.open("w") as errors:
             self.process = subprocess.Popen(
                 command,
@@ -109,11 +109,21 @@ class End:
                 text=True,
                 start_new_session=own_session,
             )
-        try:
-            self.facts = self.answer(START_S)
-        except BaseException:
-            self.close()
-            raise
+
+    @classmethod
+    def all(
+        cls, commands: Mapping[str, Sequence[str]], folder: Path, stack: ExitStack, **how: bool
+    ) -> dict[str, End]:
+        """{name: its process}, started side by side, each with what it said first in `facts`;
+        `stack` ends them. Raises what one answered."""
+        ends = {}
+        for name, command in commands.items():
+            with put_off():
+                ends[name] = cls(command, folder / f"{name}.log", **how)
+                stack.callback(ends[name].close)
+        for end in ends.values():
+            end.facts = end.answer(START_S)
+        return ends
 
     def ask(self, order: str, **arguments: Any) -> dict[str, Any]:
         """The answer; ReplayError where it is an error, or there is none."""
@@ -197,8 +207,8 @@ class Standing:
 
     def _start(self, place: Any, log: Path, described: dict[str, Any]) -> End:
         command = [sys.executable, "-m", "replay_server.bench.ladder_end", json.dumps(described)]
-        end = End(command if place is None else place.inside(command), log)
-        self._ends.callback(end.close)
+        command = command if place is None else place.inside(command)
+        (end,) = End.all({log.name: command}, log.parent, self._ends).values()
         return end
 
     def measure(self, order: str, **arguments: Any) -> dict[str, Any]:
@@ -361,13 +371,6 @@ def introduction(course: Course) -> Iterator[str]:
     yield NIC
 
 
-def stop(*_: Any) -> None:
-    """At the first SIGINT or SIGTERM; a second one does not disturb what is being cleared away."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def ladder(course: Course, json_file: Path | None, plot_file: Path | None) -> int:
     """Measures, prints, writes; Ctrl-C ends every process and namespace first."""
 
@@ -380,15 +383,12 @@ def ladder(course: Course, json_file: Path | None, plot_file: Path | None) -> in
     if plot_file is not None and (without := ladder_plot.missing()):
         say(without)
         plot_file = None
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        figures = Rounds(course, say).run()
+        with stoppable():
+            figures = Rounds(course, say).run()
     except KeyboardInterrupt:
         say("stopped before the end: there are no figures, and nothing is left running")
         return EXIT_STOPPED
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     for mtu in course.mtus:
         for line in ladder_figures.lines(figures, mtu):
             say(line)

@@ -29,6 +29,7 @@ from replay_server.bench import ladder_cases as cases
 from replay_server.bench import ladder_end as ends
 from replay_server.bench import ladder_figures as figures
 from replay_server.bench.ladder_figures import WORKS, Figures
+from replay_server.bench.stoppable import put_off, stoppable
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = ["name", "transport", "workload", "batch", "metric", "value", "unit", "machine"]
@@ -366,3 +367,22 @@ def test_an_item_that_nobody_put_is_found():
         finally:
             asking.close()
     assert os.sched_getaffinity(0) == cores
+
+
+def test_ctrl_c_waits_until_a_child_is_known_to_who_ends_it():
+    """Given SIGINT within a put_off in another. Expect all of both to run, then KeyboardInterrupt;
+    at once outside; and the handlers from before behind it."""
+    before, ran = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), stoppable():
+        with put_off():
+            with put_off():
+                signal.raise_signal(signal.SIGINT)
+                ran.append("inner")
+            ran.append("outer")
+        ran.append("behind")
+    with pytest.raises(KeyboardInterrupt), stoppable():
+        with put_off():
+            pass
+        signal.raise_signal(signal.SIGTERM)
+        ran.append("behind")
+    assert ran == ["inner", "outer"] and signal.getsignal(signal.SIGINT) is before
