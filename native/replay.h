@@ -70,6 +70,7 @@ struct rp_service_options {
  * receive_budget may be 0: the url's mtu, or the transport's, and what the port can take. */
 uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error);
 /* loopback://NAME, udp://HOST:PORT[?mtu=N], zmq+tcp://HOST:PORT[?mtu=N]; port 0 = any free one.
+ * dpdk://HOST:PORT?..., where the object that holds it is (transport_dpdk.h).
  * Returns 0 or a negative status with error. */
 int rp_service_open(struct rp_service **service, const struct rp_server_config *config,
                     const char *url, const struct rp_service_options *options, char *error);

@@ -1,4 +1,4 @@
-/* Goal: a client opens a session with a real server and every request does what its contract says,
+/* A client opens a session with a real server and every request does what its contract says,
  * over a network that keeps everything and over one that loses, repeats and delays. Situations read
  * "Given ... Expect ...". */
 #include "client_world.h"

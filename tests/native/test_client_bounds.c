@@ -1,4 +1,4 @@
-/* Goal: what a client has under way and takes from its caller stays inside its bounds. Situations
+/* What a client has under way and takes from its caller stays inside its bounds. Situations
  * read "Given ... Expect ...". */
 #include "client/client_parts.h"
 #include "client/client_state.h"

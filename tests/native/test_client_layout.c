@@ -1,4 +1,4 @@
-/* Goal: a client's memory has room for all that its options allow, each part by itself; requests
+/* A client's memory has room for all that its options allow, each part by itself; requests
  * and answers that say what cannot be are refused where they are first seen. Situations read
  * "Given ... Expect ...".
  */

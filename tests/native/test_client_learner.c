@@ -1,4 +1,4 @@
-/* Goal: what a learner asks for: batches larger than one train, keys, updates that nobody waits for
+/* What a learner asks for: batches larger than one train, keys, updates that nobody waits for
  * any more. Situations read "Given ... Expect ...". */
 #include <stddef.h>
 

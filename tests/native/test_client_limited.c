@@ -1,4 +1,4 @@
-/* Goal: where a limiter binds all the time nobody stands still: who may go on is asked at once, and
+/* Where a limiter binds all the time nobody stands still: who may go on is asked at once, and
  * no place at the server is kept by a message that does not come. One client plays and draws, in
  * virtual time, over a network that reorders; widths, groups and batches by chance. Situations read
  * "Given ... Expect ...". */

@@ -1,4 +1,4 @@
-/* Goal: whatever is wrong with an answer, the client drops it, says so in a counter of its own, and
+/* Whatever is wrong with an answer, the client drops it, says so in a counter of its own, and
  * gets what it asked for by asking again. One line for each thing that may be wrong. */
 #include "client_world.h"
 

@@ -1,4 +1,4 @@
-/* Goal: a client is small, whatever it may be asked for: an idle one, and one that works. Memory is
+/* A client is small, whatever it may be asked for: an idle one, and one that works. Memory is
  * what the kernel says is in use; the server is another process, so that none of it is counted. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Goal: a client that moves, to another port or another host, goes on, or is told why it cannot.
+/* A client that moves, to another port or another host, goes on, or is told why it cannot.
  * Situations read "Given ... Expect ...".
  */
 #include "client_world.h"

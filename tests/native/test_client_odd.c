@@ -1,4 +1,4 @@
-/* Goal: the seldom paths of the client, each with what a caller sees of it: answers cut short, a
+/* The seldom paths of the client, each with what a caller sees of it: answers cut short, a
  * publication that is told to wait or is too large, updates as many as there is room for, columns
  * of every size. Situations read "Given ... Expect ...". */
 #include "client/client_state.h"

@@ -1,4 +1,4 @@
-/* Goal: what a writer sends, and when: messages that fill, wait for company, are held back, lose
+/* What a writer sends, and when: messages that fill, wait for company, are held back, lose
  * their places; and what its caller is told. Situations read "Given ... Expect ...". */
 #include <math.h>
 #include <stddef.h>

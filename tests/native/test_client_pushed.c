@@ -1,4 +1,4 @@
-/* Goal: what answers to pushes tell, in whatever order they come: nothing counts as stored that may
+/* What answers to pushes tell, in whatever order they come: nothing counts as stored that may
  * have lost its place, and the window is that of the lowest sequence that is open. Situations read
  * "Given ... Expect ...". */
 #include "client/client_parts.h"

@@ -1,4 +1,4 @@
-/* Goal: a batch that is under way keeps its record at the server, whatever else its client asks
+/* A batch that is under way keeps its record at the server, whatever else its client asks
  * for, gives up or waits for, over a network that loses. What has no record any more was drawn for
  * nobody. Situations read "Given ... Expect ...". */
 #include "client_world.h"

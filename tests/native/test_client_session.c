@@ -1,4 +1,4 @@
-/* Goal: a client opens a session only with answers that are right in every field, tells its caller
+/* A client opens a session only with answers that are right in every field, tells its caller
  * how it ended, and leaves nothing behind where it ends or begins anew. Situations read "Given ...
  * Expect ...". */
 #include <stddef.h>

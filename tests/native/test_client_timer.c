@@ -1,4 +1,4 @@
-/* Goal: a client repeats what was lost, soon, and nothing else, however long the path; and what it
+/* A client repeats what was lost, soon, and nothing else, however long the path; and what it
  * may have under way follows losses and credit. Situations read "Given ... Expect ...". */
 #include "client/client_state.h"
 #include "client_world.h"

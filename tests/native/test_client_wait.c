@@ -1,4 +1,4 @@
-/* Goal: a client that gives up on a sample which waits at the server withdraws it there, so that
+/* A client that gives up on a sample which waits at the server withdraws it there, so that
  * nobody stands behind it. Situations read "Given ... Expect ...". */
 #include "client_world.h"
 

@@ -1,4 +1,4 @@
-/* Goal: weights that are published or fetched anew: what still comes of the round before counts for
+/* Weights that are published or fetched anew: what still comes of the round before counts for
  * nothing. Situations read "Given ... Expect ...". */
 #include "client_world.h"
 

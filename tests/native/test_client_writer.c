@@ -1,4 +1,4 @@
-/* Goal: a writer that is asked for again, that is full, that ends while it is held back, and what
+/* A writer that is asked for again, that is full, that ends while it is held back, and what
  * is remembered of steps that nobody asked for yet: each step counts once, in order, whatever comes
  * between. Situations read "Given ... Expect ...". */
 #include "client/client_parts.h"

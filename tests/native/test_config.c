@@ -1,4 +1,4 @@
-/* Goal: each number of a configuration is taken from the least to the most it may be, and refused
+/* Each number of a configuration is taken from the least to the most it may be, and refused
  * beyond, in the sentence that says so; what lies in a region's files is laid out as ever.
  */
 #include "base/compare.h"

@@ -1,4 +1,4 @@
-/* Goal: a cookie is good to the end of the period behind its own and not a moment longer, a nonce
+/* A cookie is good to the end of the period behind its own and not a moment longer, a nonce
  * that opened a session is remembered as long, and a period ends by time or when it is full.
  */
 #include <string.h>

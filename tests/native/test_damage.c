@@ -1,4 +1,4 @@
-/* Goal: a region with one wrong bit is refused in a sentence, or serves what nobody could tell
+/* A region with one wrong bit is refused in a sentence, or serves what nobody could tell
  * wrong; it never ends a server.
  *
  * A server that has done some of everything is copied, one bit of one word of it is turned, and the

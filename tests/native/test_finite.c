@@ -1,4 +1,4 @@
-/* Goal: numbers that are not finite are found, wherever they stand and however wide they are.
+/* Numbers that are not finite are found, wherever they stand and however wide they are.
  * Situations read "Given ... Expect ...". */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Goal: a process killed between any two stores leaves a table that is whole, and repeating what
+/* A process killed between any two stores leaves a table that is whole, and repeating what
  * was interrupted completes it exactly once.
  *
  * Built with -DRP_SIMULATE: every store that has to survive is a site. Each operation of a

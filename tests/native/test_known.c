@@ -1,4 +1,4 @@
-/* Goal: the index of steps that wait finds what is in it, each at the cost of the entries it looks
+/* The index of steps that wait finds what is in it, each at the cost of the entries it looks
  * at, and says when a list is full. Entries are written by hand: an index knows no more of them.
  */
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* Goal: the limiter never lets the error leave its bounds, tells exactly how much is missing, and
+/* The limiter never lets the error leave its bounds, tells exactly how much is missing, and
  * refuses for ever only what is worth more than its bounds lie apart (Reverb's rule, Cassirer et
  * al. 2021).
  *

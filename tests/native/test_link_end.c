@@ -1,4 +1,4 @@
-/* Goal: a link ends once nobody is in its port, its server hears of it, and a server that ended is
+/* A link ends once nobody is in its port, its server hears of it, and a server that ended is
  * noticed. Situations read "Given ... Expect ...".
  */
 #include <pthread.h>

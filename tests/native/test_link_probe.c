@@ -1,4 +1,4 @@
-/* Goal: what measures a link measures what it says: every step put is stored once, every item got
+/* What measures a link measures what it says: every step put is stored once, every item got
  * is looked at, and the figures are those of the calls. Over kernel UDP, with a server's thread.
  * Situations read "Given ... Expect ...".
  */

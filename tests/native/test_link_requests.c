@@ -1,4 +1,4 @@
-/* Goal: each call of a link reaches the client's function of its name with its own arguments, and
+/* Each call of a link reaches the client's function of its name with its own arguments, and
  * every one of them is refused once the link has ended. Situations read "Given ... Expect ...".
  */
 #include <malloc.h>

@@ -1,4 +1,4 @@
-/* Goal: a hub in one process gives back what it takes, keeps to its bounds, and tells who is lost.
+/* A hub in one process gives back what it takes, keeps to its bounds, and tells who is lost.
  * Situations read "Given ... Expect ...". */
 #include <malloc.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Goal: what a server measures is what happened: each request once, in the bucket its time lies in,
+/* What a server measures is what happened: each request once, in the bucket its time lies in,
  * each wait with its length, ages as in the batch, and sessions by place. Situations read "Given
  * ... Expect ...".
  *

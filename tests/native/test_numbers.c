@@ -1,4 +1,4 @@
-/* Goal: the arithmetic on whole batches that Python hands to the core: which numbers are finite,
+/* The arithmetic on whole batches that Python hands to the core: which numbers are finite,
  * and what an item's draw weighs. test_client_landing.py compares the latter
  * with numpy.
  */

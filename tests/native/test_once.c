@@ -1,4 +1,4 @@
-/* Goal: the record of numbered requests tells new, open, done and old ids apart exactly as a plain
+/* The record of numbered requests tells new, open, done and old ids apart exactly as a plain
  * list of everything that ever happened does, for ids in any order and with any gaps. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Goal: what the systems differ in keeps its word, in the Linux build and in the POSIX one. */
+/* What the systems differ in keeps its word, in the Linux build and in the POSIX one. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* Goal: the memory of a batch is laid out within the room that was asked for, every array at its
+/* The memory of a batch is laid out within the room that was asked for, every array at its
  * offset in a slab that begins at a round address, wherever the memory begins.
  */
 #include <string.h>

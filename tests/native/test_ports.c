@@ -1,4 +1,4 @@
-/* Goal: what is done while forks are held, and what is not. No fork waits for a name server; none
+/* What is done while forks are held, and what is not. No fork waits for a name server; none
  * begins while a socket is being made, or changes its place. */
 #include <arpa/inet.h>
 #include <errno.h>

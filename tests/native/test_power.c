@@ -1,7 +1,7 @@
 /* test_power.c: priority -> mass is monotone, exact at its fixed points, accurate, and the same on
  * every path.
  *
- * Goal: the golden masses never change; no larger priority ever gets a smaller mass, tried at
+ * The golden masses never change; no larger priority ever gets a smaller mass, tried at
  * neighbouring doubles of every binade, at every seam of the tables and at random; the error
  * against long double powl stays under the bound of power.h. `test_power all` walks all 2^32
  * mantissas in place of a sample (a minute).

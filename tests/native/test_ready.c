@@ -1,4 +1,4 @@
-/* Goal: a sleep over many sockets and the bursts of another thread share nothing but what they
+/* A sleep over many sockets and the bursts of another thread share nothing but what they
  * should, and seconds are counted, in the Linux build and in the POSIX one.
  *
  * What another thread does while a sleeper is on its way into poll(2) is made certain: this program

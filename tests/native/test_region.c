@@ -1,4 +1,4 @@
-/* Goal: a region in a folder is made whole by one server at a time, is served again only under the
+/* A region in a folder is made whole by one server at a time, is served again only under the
  * configuration it was made for, and says in a sentence why not otherwise.
  */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Goal: a region's folder is this user's own, no link and no mount point; and nothing but what a
+/* A region's folder is this user's own, no link and no mount point; and nothing but what a
  * start that died left is removed to make one.
  */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Goal: a region and the process that serves it: no descriptor stays open behind it, a child has no
+/* A region and the process that serves it: no descriptor stays open behind it, a child has no
  * part of it, and what the process may not map is a sentence.
  */
 #include <fcntl.h>

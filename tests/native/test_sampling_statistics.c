@@ -1,6 +1,6 @@
 /* test_sampling_statistics.c: draws follow priority^alpha / sum, judged by chi-square.
  *
- * Goal: what the exhaustive tests of the tree cannot see, a wrong distribution from priority to
+ * What the exhaustive tests of the tree cannot see, a wrong distribution from priority to
  * slot. Given 10,000 items whose masses span six decades, drawn through power, leaves, tree and
  * generator as a server does; expect the counts that libm's pow() predicts. Items with an expected
  * count under 20 are pooled, in order of their index, until a cell has 20. The first seed makes

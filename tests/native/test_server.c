@@ -1,4 +1,4 @@
-/* Goal: sessions begin, repeat, move, are replaced and end as the protocol says, and the small
+/* Sessions begin, repeat, move, are replaced and end as the protocol says, and the small
  * operations answer. Situations read "Given ... Expect ...". */
 #include "base/random.h"
 #include "script.h"

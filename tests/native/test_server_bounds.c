@@ -1,4 +1,4 @@
-/* Goal: what a server's region takes, whom it may be taken over by, and where its rules for one
+/* What a server's region takes, whom it may be taken over by, and where its rules for one
  * datagram begin and end. Situations read "Given ... Expect ...".
  */
 #include "script.h"

@@ -1,4 +1,4 @@
-/* Goal: rules of the server where they begin and end: the last datagram of a share, the first one
+/* Rules of the server where they begin and end: the last datagram of a share, the first one
  * of a turn, a body one word too long, a place that lapses behind one that does not, the moment
  * after an attach. Situations read "Given ... Expect ...".
  */
@@ -220,7 +220,7 @@ static void situation_waits_in_epoch(void) {
                  RP_BLOCKED);
     CHECK(push(0, 1, 10) == RP_OK && answered(&other, RP_OP_SAMPLE, 1, RP_OK));
     script_close(&script);
-    check_group("18 a sample of one epoch waits in it");
+    check_group("6 a sample of one epoch waits in it");
 }
 
 /* 6. Given a sample that is withdrawn before it came, when a newer one was drawn. Expect it
@@ -241,7 +241,7 @@ static void situation_withdrawn_below(void) {
     CHECK_STATUS(sample(&other, 1, 3, 1), RP_OK);
     CHECK(script_counter(&script, RP_COUNT_samples) == 2);
     script_close(&script);
-    check_group("6 a late sample that was withdrawn is not drawn");
+    check_group("7 a late sample that was withdrawn is not drawn");
 }
 
 /* ---- places ---- */
@@ -257,7 +257,7 @@ static void situation_just_in_time(void) {
     CHECK(answered(&other, RP_OP_PUSH, 1, RP_OK));
     CHECK(script_info(&script, &writer, 1).inserted == 25);
     script_close(&script);
-    check_group("7 a place is kept until it lapses");
+    check_group("8 a place is kept until it lapses");
 }
 
 /* 8. Given two pushes that wait, the first one asked for again, the second not, for as long as a
@@ -275,7 +275,7 @@ static void situation_lapse_behind(void) {
     CHECK(script_info(&script, &writer, 1).inserted == 24);
     CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
     script_close(&script);
-    check_group("8 a place lapses behind one that is kept");
+    check_group("9 a place lapses behind one that is kept");
 }
 
 /* 9. Given sessions whose samples wait, at several tables, and a server that closes. Expect each
@@ -293,7 +293,7 @@ static void situation_farewell(void) {
     CHECK(answered(&third, RP_OP_SAMPLE, 9, RP_CLOSED));
     CHECK(script_answer(&script, 2).view.message->table == 1);
     script_close(&script);
-    check_group("9 a farewell to all who wait");
+    check_group("10 a farewell to all who wait");
 }
 
 /* 10. Given a sample that waits, and the same id once more with fewer items. Expect the place to
@@ -306,7 +306,7 @@ static void situation_other_count(void) {
     CHECK(push(0, 2, 2) == RP_OK && answered(&other, RP_OP_SAMPLE, 1, RP_OK));
     CHECK(script_info(&script, &writer, 1).sampled == 6);
     script_close(&script);
-    check_group("10 a place is kept for what was asked first");
+    check_group("11 a place is kept for what was asked first");
 }
 
 /* 11. Given pushes with creates: all good, and with the last one of three wrong. Expect the one
@@ -328,7 +328,7 @@ static void situation_last_create(void) {
     }
     CHECK(script_counter(&script, RP_COUNT_steps_committed) == 8);
     script_close(&script);
-    check_group("11 every create is looked at before anything is stored");
+    check_group("12 every create is looked at before anything is stored");
 }
 
 /* ---- weights ---- */
@@ -363,7 +363,7 @@ static void situation_asked_again(void) {
     script_later(&script, 1);
     CHECK(publish_half(&writer, 4, 0) == RP_OK);
     script_close(&script);
-    check_group("12 who asks for the same again does not get on");
+    check_group("13 who asks for the same again does not get on");
 }
 
 /* 13. Given a publisher whose time is over while another waits, and who begins anew before that one
@@ -376,7 +376,7 @@ static void situation_time_over(void) {
     CHECK(publish_half(&writer, 2, 0) == RP_OK);
     CHECK(publish_half(&other, 1, 0) == RP_OK);
     script_close(&script);
-    check_group("13 a publisher's time is one, whatever it begins");
+    check_group("14 a publisher's time is one, whatever it begins");
 }
 
 /* ---- ends, and after an attach ---- */
@@ -394,7 +394,7 @@ static void situation_cut(void) {
     CHECK_STATUS(script_ask(&script, &writer, RP_OP_CLOSE, 0, 2, NULL, 0), RP_OK);
     CHECK(script_counter(&script, RP_COUNT_episodes_cut) == 1);
     script_close(&script);
-    check_group("14 what has ended is not cut");
+    check_group("15 what has ended is not cut");
 }
 
 /* 14. Given a publication under way when its server is killed. Expect its session's time to begin
@@ -409,7 +409,7 @@ static void situation_publisher_kept(void) {
     script_later(&script, RP_WEIGHTS_REST_MS);
     CHECK(publish_half(&other, 1, 0) == RP_OK);
     script_close(&script);
-    check_group("14 a publisher outlasts its server's death");
+    check_group("16 a publisher outlasts its server's death");
 }
 
 /* 15. Given the largest lapse that an answer can tell, and one more. Expect the one taken and told,
@@ -424,7 +424,7 @@ static void situation_lapse_limit(void) {
     script_close(&script);
     config.lapse_ms++;
     CHECK(rp_server_bytes(&config, error) == 0 && strstr(error, "lapse_ms"), "%s", error);
-    check_group("15 a lapse that fits its answer");
+    check_group("17 a lapse that fits its answer");
 }
 
 /* 13. Given a sample that keeps its place, a second one whose client died, and items for both.
@@ -442,7 +442,7 @@ static void situation_dead_second(void) {
     CHECK(script_info(&script, &writer, 1).sampled == 5);
     CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
     script_close(&script);
-    check_group("13 who died behind another is not drawn for");
+    check_group("18 who died behind another is not drawn for");
 }
 
 /* 14. Given a push that waits, and the same id once more with nothing to create. Expect it stored,
@@ -458,7 +458,7 @@ static void situation_nothing_left(void) {
     CHECK_STATUS(sample(&other, 1, 1, 1), RP_OK);
     CHECK(answered(&writer, RP_OP_PUSH, 3, RP_OK));
     script_close(&script);
-    check_group("14 a push that creates nothing any more gives up its place");
+    check_group("19 a push that creates nothing any more gives up its place");
 }
 
 /* 15. Given twenty sessions that have fallen silent, all there is room for, and one more that
@@ -482,7 +482,7 @@ static void situation_room_made(void) {
     CHECK(script_counter(&script, RP_COUNT_sessions_expired) == 8);
     CHECK(rp_server_sessions(script.server) == ALL - 8 + 1);
     script_close(&script);
-    check_group("15 room is made by eight");
+    check_group("20 room is made by eight");
 }
 
 /* 16. Given more silent sessions than are given up at once, and the last of them holds the only
@@ -513,7 +513,7 @@ static void situation_silent_writer(void) {
     CHECK_STATUS(script_ask(&script, &late, RP_OP_WRITER, 0, 2, &request, sizeof request), RP_OK);
     CHECK(rp_server_sessions(script.server) == SILENT);
     script_close(&script);
-    check_group("16 a silent session's place is free for the first who asks");
+    check_group("21 a silent session's place is free for the first who asks");
 }
 
 int main(void) {

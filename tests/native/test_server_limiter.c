@@ -1,4 +1,4 @@
-/* Goal: who pushes is held back as far as the limiter says, and no further: nobody for ever.
+/* Who pushes is held back as far as the limiter says, and no further: nobody for ever.
  * Situations read "Given ... Expect ...". */
 #include "limited.h"
 

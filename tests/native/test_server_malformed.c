@@ -1,4 +1,4 @@
-/* Goal: whatever a peer sends, the server stays up, its invariants hold, and exactly the named
+/* Whatever a peer sends, the server stays up, its invariants hold, and exactly the named
  * counter moves. One line a case: what is wrong, the status answered (or DROPPED), the counter.
  *
  * A case is a good datagram of one operation, then one change of it at a byte offset of the

@@ -1,4 +1,4 @@
-/* Goal: a first push and a first sample that hold each other up go on together, whatever else comes
+/* A first push and a first sample that hold each other up go on together, whatever else comes
  * in between, and the error stays within its bounds. Situations read "Given ... Expect ...". */
 #include "limited.h"
 

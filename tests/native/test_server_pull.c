@@ -1,4 +1,4 @@
-/* Goal: who reads one version after the other holds each of them as if it was the first. Situations
+/* Who reads one version after the other holds each of them as if it was the first. Situations
  * read "Given ... Expect ...". */
 #include "script.h"
 

@@ -1,4 +1,4 @@
-/* Goal: pushes store each step exactly once, whatever the network does to their datagrams, and
+/* Pushes store each step exactly once, whatever the network does to their datagrams, and
  * all of a datagram or nothing of it. Situations read "Given ... Expect ...". */
 #include "pusher.h"
 

@@ -1,4 +1,4 @@
-/* Goal: a batch is drawn once, kept, cut and served as often as asked for, and who waits is
+/* A batch is drawn once, kept, cut and served as often as asked for, and who waits is
  * served in order. Situations read "Given ... Expect ...". */
 #include "script.h"
 

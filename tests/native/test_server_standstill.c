@@ -1,4 +1,4 @@
-/* Goal: after a standstill silence does not count for a while, and nothing else changes: who may go
+/* After a standstill silence does not count for a while, and nothing else changes: who may go
  * on does, and a turn without work says so. Situations read "Given ... Expect ...". */
 #include "script.h"
 

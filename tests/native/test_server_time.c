@@ -1,4 +1,4 @@
-/* Goal: time alone ends what the silent hold, and those who wait are served in order, whatever
+/* Time alone ends what the silent hold, and those who wait are served in order, whatever
  * sizes others ask for. Hours are virtual: nobody sleeps. Situations read "Given ... Expect ...".
  */
 #include "script.h"

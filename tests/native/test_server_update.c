@@ -1,4 +1,4 @@
-/* Goal: priorities are updated each once and in order, whatever is repeated, late or wrong.
+/* Priorities are updated each once and in order, whatever is repeated, late or wrong.
  * Situations read "Given ... Expect ...". */
 #include "script.h"
 

@@ -1,4 +1,4 @@
-/* Goal: weights appear whole, numbered by the server, and stay readable while they are read; specs
+/* Weights appear whole, numbered by the server, and stay readable while they are read; specs
  * are served like them. Situations read "Given ... Expect ...". */
 #include "script.h"
 

@@ -1,4 +1,4 @@
-/* Goal: a service's thread starts and stops whoever asks, and a service tells what is so: of its
+/* A service's thread starts and stops whoever asks, and a service tells what is so: of its
  * port, its server and its region, until it has ended. Situations read "Given ... Expect ...".
  */
 #include <arpa/inet.h>

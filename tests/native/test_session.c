@@ -1,4 +1,4 @@
-/* Goal: a session is opened by who proved its address, once; is moved and ended only by who saw its
+/* A session is opened by who proved its address, once; is moved and ended only by who saw its
  * datagrams; and keeps to what was agreed when it was opened. */
 #include "client_world.h"
 

@@ -1,4 +1,4 @@
-/* Goal: no number of sessions is refused for what a host gives its sockets, and traffic gets
+/* No number of sessions is refused for what a host gives its sockets, and traffic gets
  * through what they hold. 212992 bytes is what Linux gives a user by default (net.core.rmem_max);
  * asking for that much is the same for root, and on any host. Situations read "Given ... Expect".
  */

@@ -1,6 +1,6 @@
 /* test_sum_tree.c: the sum tree answers exactly as a plain array would, on every kernel.
  *
- * Goal: no draw ever lands on a leaf of mass zero, beyond the capacity, or on a neighbour, and each
+ * No draw ever lands on a leaf of mass zero, beyond the capacity, or on a neighbour, and each
  * node equals the sum of its children after any history. The oracle is a walk along the array.
  * Small trees are tried with every target there is: the number of targets that lead to a leaf must
  * be its mass. Larger ones take random steps; the tree bugs that other replay memories shipped

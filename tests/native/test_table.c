@@ -1,4 +1,4 @@
-/* Goal: the table as its neighbours see it: what a config may be, what it costs, the edges of
+/* The table as its neighbours see it: what a config may be, what it costs, the edges of
  * episodes, parts of items, what survives a reset and an attach. Random walks are in
  * test_writer.c.
  */

@@ -1,4 +1,4 @@
-/* Goal: a table's bounds are where store.h and table.h have them, and what is cleared, kept or lost
+/* A table's bounds are where store.h and table.h have them, and what is cleared, kept or lost
  * of one writer is nobody else's. Small tables whose words are looked at one by one.
  */
 #include <signal.h>

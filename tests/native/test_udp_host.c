@@ -1,4 +1,4 @@
-/* Goal: the server can tell hosts apart, by UDP. This machine's own addresses are no other host's;
+/* The server can tell hosts apart, by UDP. This machine's own addresses are no other host's;
  * two ports of another host are one host's, and a /64 of IPv6 is one host. And what a UDP port is
  * on its host: its bounds, its refusals, its local port. */
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-/* Goal: a link-local address keeps its interface in every text that is made of it, so that a url a
+/* A link-local address keeps its interface in every text that is made of it, so that a url a
  * server says leads to it. */
 #include <arpa/inet.h>
 #include <net/if.h>

@@ -1,4 +1,4 @@
-/* Goal: a train leaves where the kernel takes it, and what one peer's meets is no matter of others.
+/* A train leaves where the kernel takes it, and what one peer's meets is no matter of others.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Goal: every rule of what a dead server may leave is compared at attach, where it begins and where
+/* Every rule of what a dead server may leave is compared at attach, where it begins and where
  * it ends, and the sentence names the rule and the place. Each case makes one word wrong, by as
  * little as makes it wrong, and asks the verifier; then the word is put back. (That no wrong word
  * ends a server is test_damage's.)

@@ -1,4 +1,4 @@
-/* Goal: test_verify's, for what is not in a table: sessions, their records, weights. */
+/* Test_verify's, for what is not in a table: sessions, their records, weights. */
 #include "verify_world.h"
 
 /* ---- sessions ---- */

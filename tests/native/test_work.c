@@ -1,4 +1,4 @@
-/* Goal: what one datagram of a writer may cost is bounded, whatever its numbers say.
+/* What one datagram of a writer may cost is bounded, whatever its numbers say.
  *
  * A large window and long streams, and the arrivals that are worst for them: creates near and far
  * in turn, steps that arrive last first, an index filled with one hash. The table counts links

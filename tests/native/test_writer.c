@@ -1,4 +1,4 @@
-/* Goal: writers do what the naive model says, whatever arrives in whatever order.
+/* Writers do what the naive model says, whatever arrives in whatever order.
  *
  * Several writers of several streams send runs and pieces, held back, repeated, out of order and
  * now and then made up; episodes end, writers close and come back, the table is attached anew

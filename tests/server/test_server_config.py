@@ -190,7 +190,7 @@ def test_impossible_tables_say_so():
 @pytest.mark.parametrize("ratio", [0.25, 1.0, 8.0, 32.0])
 @pytest.mark.parametrize("min_size", [1, 1000])
 def test_a_limiter_is_legal_without_a_buffer(ratio: float, min_size: int):
-    """Goal: the default buffer leaves both sides room. Expect a batch once items may be drawn."""
+    """Given the default buffer. Expect room for both sides, and a batch once items may be drawn."""
     limiter = SamplesPerInsert(ratio, min_size)
     size, _, low, high = limiter._bounds()
     middle = ratio * min_size
