@@ -144,7 +144,8 @@ static int start_card(struct rp_opening *opening) {
     conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
     int socket = rte_eth_dev_socket_id(card->device);
     card->is_shifted = is_copied(card);
-    card->pool = card->vdev == RP_VDEV_AF_XDP ? rp_pool_open_paged(mbufs, socket)
+    card->pool = card->vdev == RP_VDEV_AF_XDP
+        ? rp_pool_open_paged(mbufs, card->queues.count * drivers, socket)
         : card->is_shifted ? rp_pool_open_shifted(mbufs, room(opening))
         : rp_pool_open(mbufs, room(opening), socket);
     if (!card->pool) {

@@ -308,10 +308,12 @@ const char *rp_eal_advice(void) {
 static pthread_key_t thread_key;
 static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 static _Thread_local int registered;
+static _Atomic uint32_t cachers;
 
 static void part(void *value) {
     (void)value;
     rte_thread_unregister();
+    atomic_fetch_sub(&cachers, 1);
 }
 
 static void make_key(void) {
@@ -324,7 +326,9 @@ void rp_eal_register_thread(void) {
     }
     registered = 1; /* where there is no place left the thread works without caches */
     pthread_once(&thread_key_once, make_key);
-    if (rte_thread_register() == 0) {
+    if (atomic_fetch_add(&cachers, 1) < RP_DPDK_CACHERS && rte_thread_register() == 0) {
         pthread_setspecific(thread_key, &thread_key);
+    } else {
+        atomic_fetch_sub(&cachers, 1);
     }
 }

@@ -120,6 +120,16 @@ static int is_said(const uint8_t *ip) {
     return memcmp(ip, unsaid, sizeof unsaid) != 0;
 }
 
+/* Null, or what is wrong. In a device's arguments DPDK reads = and [ as its own signs: the rest would
+ * be dropped, and a socket of DPDK's own name be opened. */
+static const char *read_text(char *at, const struct text *text, const char *value) {
+    int is_argument = strcmp(text->name, "socket") == 0 || strcmp(text->name, "iface") == 0;
+    if (is_argument && strpbrk(value, "=[")) {
+        return "socket= and iface= without = and [, which DPDK keeps for itself: name another";
+    }
+    return (size_t)snprintf(at, text->size, "%s", value) < text->size ? NULL : text->wrong;
+}
+
 /* Null, or what is wrong. */
 static const char *read_option(struct rp_dpdk_options *options, const char *name,
                                const char *value, char *role) {
@@ -147,8 +157,7 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
     }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(name, texts[i].name) == 0) {
-            size_t size = (size_t)snprintf(base + texts[i].at, texts[i].size, "%s", value);
-            return size < texts[i].size ? NULL : texts[i].wrong;
+            return read_text(base + texts[i].at, &texts[i], value);
         }
     }
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {

@@ -37,7 +37,8 @@ enum rp_dpdk_limits {
     RP_DPDK_XDP_MBUFS = 2048,  /* what an AF_XDP device's driver keeps of each queue */
     RP_DPDK_HUB_MBUFS = 16383, /* of a net_ring server and all its clients */
     RP_DPDK_BPF_MAPS = 16, /* of a program on an interface; libxdp's has two or three */
-    RP_DPDK_CACHE = 128, /* mbufs a thread keeps of each pool */
+    RP_DPDK_CACHE = 64,   /* mbufs a thread keeps of each pool, which no other can have */
+    RP_DPDK_CACHERS = 16, /* threads of a process that do: others work without */
     RP_DPDK_MEMORY = 512, /* MiB asked of the system at start; touched as pools are made */
     RP_DPDK_MTU_MAX = RP_MTU_HOST,
     /* a datagram is to lie 8-byte aligned behind its headers */
@@ -220,7 +221,9 @@ void rp_eal_listen(void);
  * libraries under it write there. One thread at a time. */
 void rp_eal_mute(void);
 void rp_eal_unmute(void);
-/* Registers the calling thread with DPDK, which gives it caches of its own. Once for a thread. */
+/* Registers the calling thread with DPDK, which gives it caches of its own, where fewer than
+ * RP_DPDK_CACHERS have them: what lies in one is lost to all others while its thread lives, and
+ * lies there for the next one behind that. Once for a thread. */
 void rp_eal_register_thread(void);
 
 /* A port's bursts, counted at begin and end: odd within one. See dpdk_quiet.c. */
@@ -269,7 +272,8 @@ void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *
 /* For wires: a device configured and started with as many queues as pairs; a pool, and its end. */
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
 struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket);
-struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket); /* for AF_XDP */
+/* For AF_XDP; drivers: how many of them its driver keeps. */
+struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, uint32_t drivers, int socket);
 /* For devices that copy frames into mbufs: the buffers begin RP_DPDK_SHIFT bytes later, so that a
  * received datagram is aligned. Cards need buffers where they were made. */
 struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room);

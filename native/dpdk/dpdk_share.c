@@ -28,7 +28,7 @@
 
 enum {
     LENT = 3 * RP_BURST,                        /* mbufs a link has: lent, leased, kept */
-    CACHED = RP_DPDK_CACHE + RP_DPDK_CACHE / 2, /* what a thread's cache holds at most */
+    CACHED = RP_DPDK_CACHE * 3 / 2, /* what a thread's cache holds at most */
 };
 
 void rp_share_open(struct rp_share *share, uint32_t mbufs, uint32_t drivers) {

@@ -17,7 +17,8 @@
 enum {
     SPARE = 8,    /* bytes of a buffer that a shift may use up */
     LOCK_NAP_NS = 1000000, OTHERS_NAP_NS = 5000000,
-    CACHES = 32, /* of a pool; each holds half as much again: a dozen threads leave most of it */
+    CACHES = 64, /* of a pool: those of RP_DPDK_CACHERS threads, each of half as much again at most,
+                  * leave the larger part of it to all */
 };
 
 static _Atomic uint32_t names; /* of rings, pools and devices: never twice */
@@ -92,6 +93,8 @@ uint32_t rp_pool_room(uint32_t mtu) {
     return rp_max(room, 2048);
 }
 
+static_assert(RP_DPDK_CACHERS * 3 / 2 * 2 < CACHES, "caches leave the larger part");
+
 static uint32_t cache_of(uint32_t mbufs) {
     return rp_min(mbufs / CACHES, RP_DPDK_CACHE);
 }
@@ -112,7 +115,7 @@ static void free_memory(struct rte_mempool_memhdr *memory, void *zone) {
  * Without hugepages DPDK puts no object across a page border, so two fifths of the memory would lie
  * behind the described range, and the kernel silently drops frames there (DPDK 22.11). So each
  * object is one page and starts at one. */
-struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket) {
+struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, uint32_t drivers, int socket) {
     enum { PAGE = 4096, HEADER = RTE_CACHE_LINE_SIZE, FLAGS = RTE_MEMPOOL_F_NO_SPREAD
                | RTE_MEMPOOL_F_NO_IOVA_CONTIG };
     struct rte_pktmbuf_pool_private about = {
@@ -120,8 +123,8 @@ struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket) {
     size_t size = (size_t)mbufs * PAGE;
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
-    struct rte_mempool *pool = rte_mempool_create_empty(name, mbufs, PAGE - HEADER, cache_of(mbufs),
-                                                        sizeof about, socket, FLAGS);
+    struct rte_mempool *pool = rte_mempool_create_empty(
+        name, mbufs, PAGE - HEADER, cache_of(mbufs - drivers), sizeof about, socket, FLAGS);
     const struct rte_memzone *zone =
         pool ? rte_memzone_reserve_aligned(name, size, socket, 0, PAGE) : NULL;
     if (!zone || rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL)) {

@@ -209,6 +209,14 @@ def test_every_mbuf_of_a_small_pool_carries_frames(kind, mbufs):
         assert done("push_one_by_one", device(kind, f",mbufs={mbufs}")).strip() == "2000"
 
 
+@pytest.mark.parametrize("mbufs", [64, 4095])
+def test_threads_that_live_on_leave_mbufs_to_those_that_come(kind, mbufs):
+    """Given 40 threads over two links, each with frames enough for a cache of its own, none of
+    which ends. Expect the weights in each thread's hands, and in the main one's."""
+    with serving(kind):
+        assert done("live_on", device(kind, f",mbufs={mbufs}"), "40").strip() == "41"
+
+
 # -- frames made by hand, in the server's namespace ------------------------------------------------
 
 ASKED, SO_RCVBUFFORCE = 20, 33
@@ -350,6 +358,35 @@ def come_and_go(url: str, seed: str) -> None:
         assert again.size("plain") == min(sum(pushed), 1 << 16)
     assert leaked_mbufs() == 0
     print(sum(pushed), sum(asked))
+
+
+def live_on(url: str, count: str) -> None:
+    """Prints in how many threads, this one too, the weights were pulled."""
+    with Client(url, timeout=WAIT_S) as one, Client(url, timeout=WAIT_S) as other:
+        weights, over, had = random.Random(7).randbytes(1 << 19), threading.Event(), []
+        one.publish_weights(weights)
+
+        def pull(client: Client, done: threading.Event | None = None) -> None:
+            try:
+                had.append(client.pull_weights()[1] == weights)
+            finally:
+                if done is not None:
+                    done.set()
+                    over.wait(WAIT_S)
+
+        threads = []
+        for number in range(int(count)):
+            done = threading.Event()
+            threads.append(threading.Thread(target=pull, args=((one, other)[number % 2], done)))
+            threads[-1].start()
+            done.wait(WAIT_S)
+            if len(had) <= number:
+                break
+        pull(one)
+        over.set()
+        for thread in threads:
+            thread.join()
+        print(had.count(True))
 
 
 def be_silent(url: str) -> None:
