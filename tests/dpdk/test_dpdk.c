@@ -151,6 +151,8 @@ static void ring(void) {
             CHECK(memcmp(&seen[0], &seen[1], sizeof seen[0]) != 0, "clients are told apart");
             CHECK(rp_port_transport(port)->host(port, &seen[0]) == 0, "and are this process's");
         }
+        send_some(port, &seen[0], 0, RP_BURST, 64); /* that nobody reads */
+        send_some(port, &seen[1], 0, RP_BURST, 64);
         rp_port_close(clients[0]);
         rp_port_close(clients[1]);
     }
