@@ -54,6 +54,20 @@ static uint64_t count_blocks(void) {
     return (uint64_t)about.st_blocks;
 }
 
+/* Bytes of the server's memory that cannot be swapped. */
+static uint64_t count_locked(void) {
+    char path[64], line[256];
+    unsigned long long found = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)server);
+    FILE *status = fopen(path, "r");
+    CHECK(status);
+    while (fgets(line, sizeof line, status)) {
+        (void)sscanf(line, "VmLck: %llu kB", &found);
+    }
+    fclose(status);
+    return found << 10;
+}
+
 static void take_back(void) {
     lend_new(0);
     CHECK(punch(0, REGION) == 0 && madvise(memory, REGION, MADV_POPULATE_WRITE) == 0,
@@ -63,6 +77,7 @@ static void take_back(void) {
     CHECK(madvise(memory, REGION, MADV_REMOVE) != 0 && errno == EPERM);
     CHECK(ftruncate(region, 0) != 0 && errno == EPERM);
     CHECK(count_blocks() == REGION / BLOCK);
+    CHECK(geteuid() != 0 || count_locked() >= REGION, "%llu", (unsigned long long)count_locked());
     check_at_work();
     close(file);
     end_loan();
