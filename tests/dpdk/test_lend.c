@@ -190,12 +190,12 @@ static int begin_slow_write(pthread_t *writer, void *page) {
     struct uffdio_api api = {.api = UFFD_API};
     struct uffdio_register all = {.range = {(uintptr_t)page, PAGE},
                                   .mode = UFFDIO_REGISTER_MODE_MISSING};
-    int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+    int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK); /* else poll errs */
     CHECK(faults >= 0 && ioctl(faults, UFFDIO_API, &api) == 0, "root may have userfaultfd");
     CHECK(ioctl(faults, UFFDIO_REGISTER, &all) == 0);
     CHECK(pthread_create(writer, NULL, write_slowly, page) == 0);
     struct pollfd wait = {faults, POLLIN, 0};
-    CHECK(poll(&wait, 1, SECONDS * 1000) == 1);
+    CHECK(poll(&wait, 1, SECONDS * 1000) == 1 && wait.revents == POLLIN, "the page was asked for");
     return faults;
 }
 
