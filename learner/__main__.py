@@ -120,7 +120,7 @@ class Program:
         self.spec = spec
         self.learner = Learner(
             spec=spec,
-            actions=actions_of(self.settings),
+            actions=actions_of(self.settings, spec),
             preset=self.settings,
             seed=self.args.seed,
             device=self.device,

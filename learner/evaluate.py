@@ -25,8 +25,8 @@ from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
 from replay_server.training.contact import Stop
-from replay_server.training.env_errors import environments
-from replay_server.training.envs import action_count, make_env, seed_for
+from replay_server.training.env_errors import EnvError, environments
+from replay_server.training.envs import action_count, column_difference, make_env, seed_for
 from replay_server.training.presets import Preset
 
 SHOW_S = 1.0
@@ -46,10 +46,20 @@ class Verdict:
         return float(self.returns.mean())
 
 
-def actions_of(settings: Preset) -> int:
-    """How many actions the environment has."""
-    with closing(make_env(settings.env, protocol=settings.protocol)) as env:
-        return action_count(env)
+def actions_of(settings: Preset, spec: Spec) -> int:
+    """How many actions the environment has; EnvError where it is not that of `spec` any more."""
+    name = settings.env
+    with closing(make_env(name, protocol=settings.protocol)) as env:
+        try:
+            difference, actions = column_difference(env, name, spec), action_count(env)
+        except ValueError as error:
+            raise EnvError(f"environment {name!r}: {error}") from error
+    if difference:
+        raise EnvError(
+            f"the environment is not as in the checkpoint: {difference}; evaluate with the one "
+            "that was learned, or train anew"
+        )
+    return actions
 
 
 def has_time_limit(env: Env) -> bool:

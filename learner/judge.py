@@ -65,7 +65,7 @@ def evaluate(
     given = {name: value for name, value in preset.items() if name in known}
     settings = Preset(**{**given, "hidden": tuple(checkpoint.stated(given, "hidden"))})
     spec = Spec.from_json(json.dumps(spec))
-    learner = Learner(spec=spec, actions=actions_of(settings), preset=settings, seed=0)
+    learner = Learner(spec=spec, actions=actions_of(settings, spec), preset=settings, seed=0)
     learner.restore(tensors, state)
     evaluation = Evaluation(settings, spec, episodes=episodes, film=film, stop=stop, say=say)
     whole = False

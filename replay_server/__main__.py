@@ -233,6 +233,11 @@ def serve(given: dict[str, Any]) -> int:
     chosen = {name: value for name, value in given.items() if name in named}
     options = replace(loaded.options, **chosen)
     if given.get("compile"):
+        if given.get("shards", 1) != 1:
+            raise ConfigError(
+                "--shards is not kept by --compile: leave it out, and give replay-serve one URL "
+                "for each server"
+            )
         return _compile(given["compile"], loaded.tables, options)
     shards = shard_options(options, given.get("shards", 1))
     memory = memory_of(loaded.tables, shards[0]) * len(shards)

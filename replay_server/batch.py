@@ -175,14 +175,19 @@ class Batch:
 
     def copied(self) -> Batch:
         """A copy in memory of its own, which stays valid when the landing is used again."""
-        parts = {name: getattr(self, name).copy() for name in BATCH_PARTS}
-        data = {name: array.copy() for name, array in self.data.items()}
+        parts = {name: _copied(getattr(self, name)) for name in BATCH_PARTS}
+        data = {name: _copied(part) for name, part in self.data.items()}
         return replace(self, data=data, **parts)
 
     @property
     def epoch(self) -> int:
         """The table's epoch at the draw; it counts how often the table was emptied."""
         return self.keys.epoch or 0
+
+
+def _copied(part: Any) -> Any:
+    """A copy of an array, or of a tensor where it is."""
+    return part.copy() if isinstance(part, np.ndarray) else part.clone()
 
 
 def no_attribute(name: str) -> str:

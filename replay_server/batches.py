@@ -56,7 +56,7 @@ from .errors import (
 )
 from .requests.draws import Draw, expect_drawn
 from .requests.remote import LOOK_UP_S
-from .returns import check_device
+from .returns import check_device, tensor_of
 from .support.owning import expect_free
 from .support.values import flag, whole
 
@@ -386,8 +386,8 @@ class Batches:
         import torch
 
         device = torch.device(self._device)
-        data = {name: torch.from_numpy(array) for name, array in batch.data.items()}
-        weights = torch.from_numpy(batch.weights)
+        data = {name: tensor_of(array) for name, array in batch.data.items()}
+        weights = tensor_of(batch.weights)
         if device.type != "cpu":
             data = {name: part.to(device, non_blocking=True) for name, part in data.items()}
             weights = weights.to(device)

@@ -280,12 +280,12 @@ class Client:
         priorities: float64 [N]; None: the largest priority so far.
 
         Raises SpecError where columns do not fit, or "reward", "action" or (unless
-        finite_observations=False) "observation" is not finite. LimiterBlocked and Timeout: not all
-        rows were acknowledged in time. The first `error.taken` rows are stored, or will be without
-        another call: go on behind them. SessionExpired: the same, but rows behind them may be
-        stored too. Rows of earlier calls that waited as the session ended are sent again, and may
-        be stored twice. Where the table is reset during the call, all rows of the call are stored
-        anew; rows of earlier calls that still waited are lost.
+        finite_observations=False) "observation" or "next_observation" is not finite. LimiterBlocked
+        and Timeout: not all rows were acknowledged in time. The first `error.taken` rows are
+        stored, or will be without another call: go on behind them. SessionExpired: the same, but
+        rows behind them may be stored too. Rows of earlier calls that waited as the session ended
+        are sent again, and may be stored twice. Where the table is reset during the call, all rows
+        of the call are stored anew; rows of earlier calls that still waited are lost.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)

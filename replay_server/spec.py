@@ -87,7 +87,7 @@ class Column:
         put("pad", pad)
         try:
             put("dtype", np.dtype(dtype).newbyteorder("<"))
-        except TypeError as error:
+        except (TypeError, ValueError, SyntaxError) as error:  # numpy parses "f4,,"
             raise SpecError(f"column {name!r}: dtype is {dtype!r}: {error}") from error
         if self.dtype.kind not in KINDS or self.dtype.itemsize > 8:
             raise SpecError(

@@ -34,6 +34,12 @@ static int refuse(char *error, const char *path, const char *why) {
     return -RP_SYSTEM;
 }
 
+/* A path that no other moment makes right. */
+static int refuse_path(char *error, const char *path, const char *why) {
+    (void)refuse(error, path, why);
+    return -RP_BAD_ARGUMENT;
+}
+
 void rp_memory_none(struct rp_memory *memory) {
     *memory = (struct rp_memory){.file = -1, .opened = -1, .need_file = -1};
 }
@@ -51,12 +57,13 @@ static int open_folder(struct rp_memory *memory, const char *name, struct stat *
         return AGAIN;
     }
     if (failed) {
-        const char *why = failed == ENOTDIR ? "a file; a region is a folder: name another"
-                                            : strerror(failed);
-        int link = lstat(name, own) == 0 && S_ISLNK(own->st_mode);
-        return refuse(error, name, link ? "a link, which is not followed: remove it, or name the "
-                                          "folder it leads to"
-                                        : why);
+        if (lstat(name, own) == 0 && S_ISLNK(own->st_mode)) {
+            return refuse_path(error, name, "a link, which is not followed: remove it, or name the "
+                                            "folder it leads to");
+        }
+        return failed == ENOTDIR
+            ? refuse_path(error, name, "a file; a region is a folder: name another")
+            : refuse(error, name, strerror(failed));
     }
     return own->st_uid == geteuid()
         ? 0
@@ -185,11 +192,11 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error) 
         return refuse(error, path, strerror(errno));
     }
     if (contents != NOTHING) {
-        return refuse(error, path, "a folder that holds other things, but no file \"state\": put "
-                                   "that back, or name an empty or a new folder");
+        return refuse_path(error, path, "a folder that holds other things, but no file \"state\": "
+                                        "put that back, or name an empty or a new folder");
     }
     if (status == 0 && (ends_in_dots(path) || is_mount_point(memory))) {
-        return refuse(error, path, ends_in_dots(path) ? dots : mounted);
+        return refuse_path(error, path, ends_in_dots(path) ? dots : mounted);
     }
     if (status != 0 && status != AGAIN) {
         return status;
@@ -206,7 +213,7 @@ int rp_memory_open(struct rp_memory *memory, const char *path, char *error) {
         return 0;
     }
     if (strlen(path) >= sizeof bare) {
-        return refuse(error, path, "the path is too long");
+        return refuse_path(error, path, "the path is too long");
     }
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/') {

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from . import ladder_cases as cases
 from . import ladder_figures, ladder_plot
 from .ladder_cases import HEADERS, NIC, VETH, Case
 from .ladder_figures import WORKS, Figures
-from .machine import machine
+from .machine import expect_places, machine, write_rows
 from .namespaces import Pair
 from .stoppable import put_off, stoppable
 
@@ -339,12 +339,9 @@ def course_of(quick: bool, names: str, seconds: float, seed: int) -> Course:
     return Course(cases.chosen(names), seed=seed, cores=cores, **{**short, **chosen})
 
 
-def expect_places(files: Mapping[str, Path | None]) -> None:
-    """ConfigError where a file of these options could not be written in the end."""
-    for option, file in files.items():
-        if file is not None and not file.parent.is_dir():
-            raise ConfigError(f"--{option} is {file}, and there is no folder {file.parent}")
-    plot = files["plot"]
+def expect_files(json_file: Path | None, plot: Path | None) -> None:
+    """ConfigError where one of these could not be written in the end."""
+    expect_places({"json": json_file, "plot": plot})
     if plot is not None and plot.suffix not in ladder_plot.SUFFIXES:
         ends = ", ".join(ladder_plot.SUFFIXES)
         raise ConfigError(f"--plot is {plot}; expected a name that ends in {ends}, or none")
@@ -377,7 +374,7 @@ def ladder(course: Course, json_file: Path | None, plot_file: Path | None) -> in
     def say(line: str) -> None:
         print(line, flush=True)
 
-    expect_places({"json": json_file, "plot": plot_file})
+    expect_files(json_file, plot_file)
     for line in introduction(course):
         say(line)
     if plot_file is not None and (without := ladder_plot.missing()):
@@ -394,9 +391,7 @@ def ladder(course: Course, json_file: Path | None, plot_file: Path | None) -> in
             say(line)
     where = machine()
     if json_file is not None:
-        rows = [asdict(row) for row in ladder_figures.rows_of(figures, where)]
-        json_file.write_text(json.dumps(rows, indent=1) + "\n")
-        say(f"wrote {len(rows)} rows to {json_file}")
+        write_rows(json_file, ladder_figures.rows_of(figures, where))
     if plot_file is not None:
         for path in ladder_plot.plot(figures, plot_file, where):
             say(f"drew {path}")

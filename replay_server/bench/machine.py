@@ -17,17 +17,21 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..support.values import real, whole
+from ..table import CAPACITY_MAX
 from .row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("tree", "table", "server", "udp", "loopback")
 PARTS = (*PROGRAMS, "python")
 TIMEOUT_S = 600
+TABLE_ITEMS_MIN = 16 * 1024  # sixteen windows of bench_table.c
+PASSES_MAX, SECONDS_MIN = 1000, 0.001
 HASH_UNIT = "siphash"
 
 
@@ -95,6 +99,26 @@ def native(part: str, items: int, passes: int, seconds: float, where: str) -> li
 # ---- all of it ----
 
 
+def expect_places(files: Mapping[str, Path | None]) -> None:
+    """ConfigError where a file of these options could not be written in the end."""
+    for option, file in files.items():
+        if file is None:
+            continue
+        if not file.parent.is_dir():
+            raise ConfigError(f"--{option} is {file}, and there is no folder {file.parent}")
+        if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise ConfigError(f"--{option} is {file}, and that is no file that can be written")
+
+
+def write_rows(file: Path, rows: list[Row]) -> None:
+    """The rows as a JSON list; ConfigError where the disk does not take them."""
+    try:
+        file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    except OSError as error:
+        raise ConfigError(f"--json {file}: {error.strerror}; the figures are above") from error
+    print(f"wrote {len(rows)} rows to {file}", flush=True)
+
+
 def measure(
     parts: tuple[str, ...], items: int, passes: int, seconds: float
 ) -> Iterator[tuple[str, list[Row]]]:
@@ -126,6 +150,10 @@ def bench(
     wrong = [part for part in parts if part not in PARTS]
     if wrong:
         raise ConfigError(f"there is no part {wrong[0]!r}; the parts are {', '.join(PARTS)}")
+    whole("--items", items, TABLE_ITEMS_MIN if "table" in parts else 1, CAPACITY_MAX)
+    whole("--passes", passes, 1, PASSES_MAX)
+    real("--seconds", seconds, SECONDS_MIN, TIMEOUT_S)
+    expect_places({"json": json_file})
     without = missing()
     print(machine(), flush=True)
     if without is not None and set(parts) & set(PROGRAMS):
@@ -135,6 +163,5 @@ def bench(
         rows += measured
         print("\n".join(map(line, measured)), flush=True)
     if json_file is not None:
-        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-        print(f"wrote {len(rows)} rows to {json_file}")
+        write_rows(json_file, rows)
     return 0

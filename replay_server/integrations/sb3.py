@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from replay_server import Client, NStep, Server, Table, Uniform, spec_from
-from replay_server.integrations.served import gamma_for
+from replay_server.integrations.served import expect_items, gamma_for
 
 try:
     import torch
@@ -84,7 +84,7 @@ class ReplayServerBuffer(ReplayBuffer):
             self.server = Server([table], seed=seed)
             address = self.server.address
         self.client = Client(address, specs={TABLE: spec})
-        self.gamma = gamma_for(self.client, TABLE, n_steps, gamma)
+        self.n_steps, self.gamma = n_steps, gamma_for(self.client, TABLE, n_steps, gamma)
         self.spec = spec
         self.writer = self.client.writer(TABLE, n_envs, autoreset="disabled")
         self._next_obs: Any = None
@@ -149,15 +149,11 @@ class ReplayServerBuffer(ReplayBuffer):
         )
 
     def _require_items(self) -> None:
-        """ValueError where a draw would wait for what this very thread has to add."""
-        if self._drawable or self.server is None:
-            return
-        if not self.client.size(TABLE):
-            raise ValueError(
-                "nothing can be drawn yet: a transition is drawable when the step behind it is "
-                "known; take a larger learning_starts"
-            )
-        self._drawable = True
+        """ValueError where the server is this program's, and nothing can be drawn."""
+        if not self._drawable and self.server is not None:
+            least = self.n_steps * self.n_envs
+            expect_items(self.client, TABLE, f"take a learning_starts of at least {least}")
+            self._drawable = True
 
     def _tensors(self, value: Any) -> Any:
         """[B, ...]; SB3 has numbers, those of Discrete spaces, as [B, 1]."""

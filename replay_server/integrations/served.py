@@ -1,4 +1,4 @@
-"""What an adapter was asked for, beside what the table of its server has."""
+"""What adapters ask of the table of their server, and refuse in the same words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from replay_server import Client
 from replay_server.support.values import real
 
 DISCOUNT = 0.99  # where one step is all: the algorithm discounts by itself
+
+
+def expect_items(client: Client, table: str, remedy: str) -> None:
+    """ValueError where a draw would wait for what this very thread has to add."""
+    if not client.size(table):
+        raise ValueError(
+            "nothing can be drawn yet: a transition is drawable when the step behind it is known; "
+            f"{remedy}"
+        )
 
 
 def gamma_for(client: Client, table: str, n_steps: int, gamma: float | None) -> float:

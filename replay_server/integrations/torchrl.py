@@ -20,6 +20,7 @@ A sampled TensorDict [B] has what TorchRL's losses look for: the observation, th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,11 @@ from replay_server import (
     Uniform,
 )
 from replay_server.batch import checked_beta, checked_count
-from replay_server.integrations.served import gamma_for
+from replay_server.integrations.served import expect_items, gamma_for
 
 try:
     import torch
-    from tensordict import TensorDict
+    from tensordict import TensorDict, TensorDictBase
 except ImportError as error:
     raise ImportError(
         f"replay_server.integrations.torchrl needs tensordict and torch ({error}): "
@@ -108,14 +109,23 @@ class ReplayServerBuffer:
             )
         self.gamma = gamma_for(self.client, TABLE, n_steps, gamma)
         self.writer = self.client.writer(TABLE, self.streams, autoreset="disabled")
+        self._drawable = False  # something was: the table is not empty
 
-    def extend(self, steps: TensorDict) -> None:
-        """Stores what a collector returned, [time] or [environments, time], in its order.
+    def extend(self, steps: TensorDictBase | Sequence[TensorDictBase]) -> None:
+        """Stores what a collector returned, [time] or [environments, time], in its order; or one
+        step, [] or [environments]; or a list of such parts, each of which goes on where the one
+        before ended.
 
         Without ("next", "truncated") an episode that is done and not terminated was truncated.
         An error of a step says how many were taken, as `error.taken`: go on with those behind them.
         """
-        steps = self._by_stream(steps).cpu()
+        parts = steps if isinstance(steps, list | tuple) else [steps]
+        if not parts or not all(isinstance(part, TensorDictBase) for part in parts):
+            raise ValueError(
+                f"steps is {type(steps).__name__}: expected a TensorDict, or a list of some, as "
+                "env.rollout or a collector returns"
+            )
+        steps = torch.cat([self._by_stream(part) for part in parts], 1).cpu()
         following = steps["next"]
         terminated = following["terminated"]
         truncated = following.get("truncated", following["done"] & ~terminated)
@@ -151,7 +161,7 @@ class ReplayServerBuffer:
             )
         shape, count = tuple(steps.batch_size), self.streams
         streams = "one stream" if count == 1 else f"{count} streams"
-        flat = len(shape) == 1 and shape[0] % count == 0
+        flat = len(shape) < 2 and math.prod(shape) % count == 0
         if not flat and (len(shape) < 2 or math.prod(shape[:-1]) != count):
             raise ValueError(
                 f"steps of shape {shape}: expected [time] or [{count}, time], the environment's "
@@ -163,6 +173,9 @@ class ReplayServerBuffer:
         """A TensorDict of `batch_size` transitions (None: the buffer's own); see the file's first
         lines."""
         count = self.batch_size if batch_size is None else checked_count(batch_size)
+        if not self._drawable and self.server is not None:
+            expect_items(self.client, TABLE, "extend it by more steps")
+            self._drawable = True
         batch = self.client.sample(TABLE, count, beta=self.beta)
         found = batch.transitions(self.gamma, "cpu")
         terminated = (found.discounts == 0.0)[:, None]
@@ -189,7 +202,13 @@ class ReplayServerBuffer:
 
     def update_tensordict_priority(self, sample: TensorDict) -> None:
         """New priorities: what the loss wrote as "td_error" (DQNLoss writes its square)."""
-        priorities = sample["td_error"].reshape(-1).double().numpy() + 1e-6
+        errors = sample.get("td_error", None)
+        if errors is None:
+            raise ValueError(
+                'there is no "td_error" in this TensorDict: hand over the one that the loss was '
+                "computed of, or write it, [B], into it"
+            )
+        priorities = errors.reshape(-1).double().numpy() + 1e-6
         self.client.update_priorities(TABLE, sample["key"].numpy(), priorities, wait=False)
 
     def __len__(self) -> int:

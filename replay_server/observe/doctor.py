@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..support.values import SHARDS_MAX
 from ..training.programs import home
 from . import elf, xdp
 from .elf import Driver, Object
@@ -536,12 +537,17 @@ def _nic_lines(nic: Nic, verdict: Verdict, plane: Object | None) -> list[str]:
         lack = "which takes virtual devices only" if ready(plane) else "which has no data plane"
         port = f"{NOT} by this build, {lack}; the port itself: {port}"
     rows += [f"    {port}", *(f"        {command}" for command in verdict.commands)]
-    return rows + [
-        f"    AF_XDP there hears one receive queue, and {name} has {count}: "
-        f"ethtool -L {shell_word(name)} combined 1, or serve --shards {count}"
-        for name, count in nic.queues
-        if count > 1
-    ]
+    return rows + [_queues_line(name, count) for name, count in nic.queues if count > 1]
+
+
+def _queues_line(name: str, count: int) -> str:
+    """How an interface of several receive queues gets as many shards."""
+    fewer = f"ethtool -L {shell_word(name)} combined"
+    shards = f"serve --shards {min(count, SHARDS_MAX)}"
+    shards = f"{fewer} {SHARDS_MAX} and {shards}" if count > SHARDS_MAX else shards
+    return (
+        f"    AF_XDP there hears one receive queue, and {name} has {count}: {fewer} 1, or {shards}"
+    )
 
 
 def lines(report: Report) -> list[str]:

@@ -7,8 +7,8 @@
     insecure = false               true: addresses that other machines reach are served too
 
 Without `insecure` only addresses of this machine are served: the endpoint has no password, and it
-shows anybody who reaches it what a run does. It is a flag of its own: to let
-others read the numbers is not to let them read the tables.
+shows anybody who reaches it what a run does. It is a flag of its own: to let others read the
+numbers is not to let them read the tables. scrapes.py bounds what whoever connects can cost.
 
 How many series there are is bounded, whatever clients do: operations, counters and tables are
 fixed when the server opens, and a session's label is the place it took, recycled by the session
@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -30,9 +28,10 @@ from typing import Any
 from .. import _native
 from ..errors import ClosedError, ConfigError, Insecure, TransportError
 from .measures import BOUNDS, Histogram, Measures, SessionMeter
+from .scrapes import ScrapeServer
 
 PREFIX = "replay_"
-ANSWER_S = 2.0  # for the answers under way when the endpoint closes; one takes milliseconds
+REFUSED_HELP = "Connections to this endpoint closed at once, as too many were open"
 # Buckets that are shown: 383 ns to 2.1 s for a turn, 1.5 us to 18 minutes for a wait.
 TURN_BUCKETS, WAIT_BUCKETS = (16, 61), (20, 79)
 SESSION_HELP = {
@@ -75,7 +74,12 @@ class Endpoint:
 
     def __init__(self, options: MetricsOptions) -> None:
         try:
-            from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+            from prometheus_client import (
+                CollectorRegistry,
+                Counter,
+                ProcessCollector,
+                make_wsgi_app,
+            )
         except ImportError as error:
             raise ConfigError(
                 "metrics need the package prometheus-client; "
@@ -89,14 +93,13 @@ class Endpoint:
             )
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        refused = Counter(PREFIX + "endpoint_refused", REFUSED_HELP, registry=self._registry)
         try:
-            self._http, self._thread = start_http_server(port, host, self._registry)
+            self._http = ScrapeServer(host, port, make_wsgi_app(self._registry), refused.inc)
         except OSError as error:
-            refused = TransportError(f"metrics on {options.address}: {error.strerror or error}")
-            refused.status = "SYSTEM"
-            raise refused from error
-        self._answering: list[threading.Thread] = []
-        self._http.process_request = self._answer
+            busy = TransportError(f"metrics on {options.address}: {error.strerror or error}")
+            busy.status = "SYSTEM"
+            raise busy from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._http.server_port}/metrics"
 
@@ -104,23 +107,10 @@ class Endpoint:
         """Tells of these `Server`s from now on, and nothing any more of one that has closed."""
         self._registry.register(ServerCollector(servers))
 
-    def _answer(self, request: Any, peer: Any) -> None:
-        """Answers in a thread of its own, which `close` knows of and the end of Python does not."""
-        answer = threading.Thread(
-            target=self._http.process_request_thread, args=(request, peer), daemon=True
-        )
-        self._answering = [other for other in self._answering if other.is_alive()] + [answer]
-        answer.start()
-
     def close(self) -> None:
-        """Stops answering, and lets the answers under way come to their end for ANSWER_S: a peer
+        """Stops answering, and lets the answers under way come to their end for two seconds: a peer
         that connects and asks nothing holds no server up longer. Twice is fine."""
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-        until = time.monotonic() + ANSWER_S
-        while self._answering:
-            self._answering.pop().join(max(until - time.monotonic(), 0.0))
+        self._http.close()
 
     def __enter__(self) -> Endpoint:
         return self

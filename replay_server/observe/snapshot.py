@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any
 
 from .. import _native
@@ -128,8 +129,8 @@ class EndpointSource:
     def look(self) -> Look:
         """ReplayError where nobody answers, or something that is no replay server."""
         what = f"asking {self.address}"
-        asked = urllib.request.Request(self.address, headers={"Accept": OPENMETRICS})
         try:
+            asked = urllib.request.Request(self.address, headers={"Accept": OPENMETRICS})
             with urllib.request.urlopen(asked, timeout=self._timeout) as answer:
                 text = answer.read().decode()
             families = {family.name: family for family in self._parse(text)}
@@ -137,6 +138,8 @@ class EndpointSource:
             reason = getattr(error, "reason", None) or error
             said = getattr(reason, "strerror", None) or reason  # without its number
             raise ReplayError(f"{what}: {said}") from error
+        except HTTPException as error:  # of some the text is but what was read, line ends and all
+            raise ReplayError(f"{what}: no whole answer in HTTP ({error!r})") from error
         if "replay_server" not in families:
             raise ReplayError(
                 f"{what}: this is no replay server's endpoint; serve --metrics has one"

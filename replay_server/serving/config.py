@@ -12,6 +12,8 @@
     env = "CartPole-v1"            the columns of a Gymnasium environment ("ALE/Pong-v5": of any
                                    Atari game, without ale-py), or written out:
     columns = [{ name = "observation", dtype = "float32", shape = [4], pad = "zero" }, ...]
+    pad = "zero"                   before an episode's start; of observation columns without their
+                                   own, "first" repeats the episode's first row
     plan = { n_step = 3, stack = 1 }             or { sequence = 80, n_step = 5, state = ["h"] }
     sampler = "prioritized"        by priority ** alpha; or "uniform"
     alpha = 0.6
@@ -38,10 +40,11 @@ from ..errors import ConfigError, ReplayError
 from ..observe.metrics import MetricsOptions
 from ..plans import NStep, Plan, Row, Sequence
 from ..server import ServerOptions
-from ..spec import Column, Spec, SpecError, spec_from
+from ..spec import PADS, Column, Spec, SpecError, spec_from
 from ..support.arguments import nearest
 from ..support.toml import parsed
-from ..table import MinSize, Prioritized, SamplesPerInsert, Table, Uniform
+from ..support.values import HUGE, real, whole
+from ..table import ITEMS_MAX, MinSize, Prioritized, SamplesPerInsert, Table, Uniform
 
 Options = TypeVar("Options", ServerOptions, MetricsOptions)
 TABLE_FIELDS = (
@@ -135,24 +138,31 @@ def _table(section: dict[str, Any], number: int) -> Table:
 def _spec(section: Mapping[str, Any], where: str) -> Spec:
     if ("env" in section) == ("columns" in section):
         raise ConfigError(f"{where} needs either env or columns")
+    pad = section.get("pad", "zero")
+    if pad not in PADS and not ("env" in section and isinstance(pad, dict)):
+        raise ConfigError(f"{where}: pad is {pad!r}; expected one of {PADS}")
     if "env" in section:
-        return _spec_of_env(str(section["env"]), section.get("pad", "zero"), where)
-    columns = []
-    for entry in section["columns"]:
-        entry = _section(entry, f"{where}: a column")
-        for name in entry:
-            if name not in COLUMN_FIELDS:
-                close = nearest(name, COLUMN_FIELDS)
-                raise ConfigError(f"{where}: a column has {name!r}; the nearest is {close!r}")
-        if "name" not in entry or "dtype" not in entry:
-            raise ConfigError(f"{where}: column {entry!r}; expected name, dtype, shape, pad")
-        try:
-            dtype = np.dtype(entry["dtype"])
-        except TypeError as error:
-            raise ConfigError(f"{where}: column {entry['name']!r}: {error}") from error
-        shape, pad = entry.get("shape", ()), entry.get("pad", "zero")
-        columns.append(Column(str(entry["name"]), dtype, shape, pad))
-    return Spec(tuple(columns))
+        return _spec_of_env(str(section["env"]), pad, where)
+    if not isinstance(section["columns"], list):
+        raise ConfigError(f"{where}: columns is {section['columns']!r}; expected a list of columns")
+    spec = Spec(_column(entry, pad, where) for entry in section["columns"])
+    if "pad" in section and not spec.group("observation"):
+        raise ConfigError(f"{where}: pad is of observation columns, and there are none")
+    return spec
+
+
+def _column(entry: Any, pad: str, where: str) -> Column:
+    """A column as written; one of the observation's has the table's `pad`, where it has none."""
+    entry = _section(entry, f"{where}: a column")
+    for name in entry:
+        if name not in COLUMN_FIELDS:
+            close = nearest(name, COLUMN_FIELDS)
+            raise ConfigError(f"{where}: a column has {name!r}; the nearest is {close!r}")
+    if "name" not in entry or "dtype" not in entry:
+        raise ConfigError(f"{where}: column {entry!r}; expected name, dtype, shape, pad")
+    name = str(entry["name"])
+    default = pad if name.split("/")[0] == "observation" else "zero"
+    return Column(name, entry["dtype"], entry.get("shape", ()), entry.get("pad", default))
 
 
 def atari_spec(pad: str = "zero") -> Spec:
@@ -162,17 +172,17 @@ def atari_spec(pad: str = "zero") -> Spec:
     return Spec((frame, *(Column(name, np.dtype(kind)) for name, kind in facts.items())))
 
 
-def _spec_of_env(name: str, pad: str, where: str) -> Spec:
+def _spec_of_env(name: str, pad: str | dict[str, str], where: str) -> Spec:
     if name.startswith("ALE/"):
         return atari_spec(pad)
     try:
-        import gymnasium
+        from ..training.envs import EnvError, make_env
     except ImportError as error:
         raise ConfigError(f"{where}: env needs gymnasium: pip install gymnasium") from error
     try:
-        env = gymnasium.make(name)
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"{where}: env {name!r}: {error}") from error
+        env = make_env(name)
+    except EnvError as error:
+        raise ConfigError(f"{where}: {error}") from error
     try:
         return spec_from(env, pad=pad)
     finally:
@@ -194,10 +204,11 @@ def _plan(value: Any, where: str) -> Plan:
     given = _section(value, f"{where}: plan")
     if "sequence" in given:
         names = {"sequence": "length", "n_step": "n", "state": "state"}
-        chosen = _renamed(given, names, where)
-        if "state" in chosen:
-            chosen["state"] = tuple(chosen["state"])
-        return Sequence(**chosen)
+        return Sequence(**_renamed(given, names, where))
+    if not given:
+        raise ConfigError(
+            f"{where}: plan is empty; expected {{ n_step = 1 }} or {{ sequence = 8 }}"
+        )
     chosen = _renamed(given, {"n_step": "n", "stack": "stack"}, where)
     return NStep(**{"n": 1, **chosen})
 
@@ -222,7 +233,9 @@ def _sampler(section: Mapping[str, Any], where: str) -> Prioritized | Uniform:
 
 
 def _limiter(section: Mapping[str, Any], where: str) -> MinSize | SamplesPerInsert:
-    size = int(_number(section.get("min_size", 1), "min_size", where))
+    size = section.get("min_size", 1)
+    size = int(size) if isinstance(size, float) and size.is_integer() else size  # 1e6
+    size = whole(f"{where}: min_size", size, 1, ITEMS_MAX)
     if "samples_per_insert" not in section:
         if "error_buffer" in section:
             raise ConfigError(f"{where}: error_buffer needs samples_per_insert")
@@ -238,6 +251,4 @@ def _limiter(section: Mapping[str, Any], where: str) -> MinSize | SamplesPerInse
 
 
 def _number(value: Any, name: str, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{where}: {name} is {value!r}; expected a number")
-    return float(value)
+    return real(f"{where}: {name}", value, -HUGE, HUGE)

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from ..errors import ConfigError
 from ..server import ServerOptions
+from ..support.values import SHARDS_MAX
 
-SHARDS_MAX = 16
 PORTS = re.compile(r"(?P<host>[\w+]+://(?:\[[^\]]*\]|[^:/?\[]+)):(?P<port>\d+)(?P<options>\?.*)?")
 QUEUES = re.compile(r"[?&,]queues=(\d+)")
 ON_A_NETWORK = re.compile(r"[?&,](?:port=|vdev=net_(?:af_packet|af_xdp|tap))")

@@ -20,5 +20,5 @@ def parsed(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(str(error.strerror or error)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of no text, and of 5,000 digits
         raise ConfigError(f"not TOML: {error}") from error

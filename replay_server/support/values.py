@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
 SECONDS_MAX = 1e9
+SHARDS_MAX = 16  # servers beside each other, of one `serve`
 NUMBERS = (int, float, np.generic, type(None))
 NAMED, LISTED = (dict, Mapping), (tuple, list)
 SHOWN_MAX = 100  # letters of a value in a sentence

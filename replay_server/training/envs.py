@@ -143,9 +143,18 @@ def action_count(env: gymnasium.Env | VectorEnv) -> int:
 def check_columns(env: gymnasium.Env | VectorEnv, env_id: str, spec: Spec, table: str) -> None:
     """SpecError where `spec` does not hold this environment's observations and actions.
 
-    Its rows would not fit, and no network that learns from the table would play it. Narrower
-    numbers of the same kind are fine.
+    Its rows would not fit, and no network that learns from the table would play it.
     """
+    if difference := column_difference(env, env_id, spec):
+        raise SpecError(
+            f"table {table!r}: {difference}; say with --env which environment the table is for, or "
+            "with --table which one holds this environment's steps"
+        )
+
+
+def column_difference(env: gymnasium.Env | VectorEnv, env_id: str, spec: Spec) -> str:
+    """The first column of `spec` that does not hold this environment's observations or actions, and
+    what it makes; "" where all do. Narrower numbers of the same kind are fine."""
     made = spec_from(env)
     for group in ("observation", "action"):
         ours = {column.name: column for column in made.group(group)}
@@ -153,11 +162,9 @@ def check_columns(env: gymnasium.Env | VectorEnv, env_id: str, spec: Spec, table
         for name in sorted(ours.keys() | theirs.keys()):
             stored, played = theirs.get(name), ours.get(name)
             if stored is None or played is None or not _holds(stored, played):
-                raise SpecError(
-                    f"table {table!r}: column {name!r} is {_shape(stored)} there, and {env_id!r} "
-                    f"makes {_shape(played)}; say with --env which environment the table is for, "
-                    "or with --table which one holds this environment's steps"
-                )
+                there, here = _shape(stored), _shape(played)
+                return f"column {name!r} is {there} there, and {env_id!r} makes {here}"
+    return ""
 
 
 def _holds(stored: Column, played: Column) -> bool:

@@ -95,7 +95,7 @@ def packed(
     table: RemoteTable, columns: Mapping[str, Any], finite_observations: bool = True
 ) -> np.ndarray:
     """Columns of [N, *shape] as records; refuses tables whose items are more than one row, and
-    rewards and actions (with `finite_observations` observations too) that are not finite."""
+    rewards and actions (with `finite_observations` both observations too) that are not finite."""
     if table.ahead or table.layout.behind:
         how = "offline data too: a loop of writer.add(..., next_observation=...)"
         if not (table.spec.group("observation") and table.spec.group("action")):
@@ -128,7 +128,8 @@ def packed(
     if flags is not records and not ((flags == 0) | (flags == 1)).all():
         wrong = flags[(flags != 0) & (flags != 1)][0]
         raise SpecError(f"column 'terminated': expected truth values (or 0 and 1), got {wrong}")
-    for name in ALWAYS_FINITE + (("observation",) if finite_observations else ()):
+    seen = ("observation", "next_observation") if finite_observations else ()
+    for name in ALWAYS_FINITE + seen:
         for column in table.spec.group(name):
             require_finite(column.name, laid[column.name])
     return records

@@ -295,6 +295,6 @@ def test_a_draw_before_the_first_transition_is_refused():
     model = DQN("MlpPolicy", env, learning_starts=0, train_freq=1, device="cpu",
                 replay_buffer_class=ReplayServerBuffer)  # fmt: skip
     assert model.replay_buffer.size() == 0
-    with pytest.raises(ValueError, match="take a larger learning_starts"):
+    with pytest.raises(ValueError, match=r"learning_starts of at least 1$"):
         model.replay_buffer.sample(4)
     model.replay_buffer.close()

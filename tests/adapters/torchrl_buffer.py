@@ -163,6 +163,37 @@ def test_steps_lie_as_the_environments_do(workers, shape, fits):
     buffer.close()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_parts_in_a_list_and_single_steps_go_on_where_the_one_before_ended(workers):
+    """Given a rollout whole, as a list of parts, and step by step. Expect the same stored."""
+    envs = SerialEnv(2, make_env) if workers == 2 else make_env()
+    rollout, drawn = envs.rollout(12, break_when_any_done=False), []
+    for parts in ([rollout], [rollout.split(5, -1)], [rollout[..., t] for t in range(12)]):
+        buffer = ReplayServerBuffer(envs, 1000, batch_size=64, seed=1)
+        for part in parts:
+            buffer.extend(part)
+        drawn.append((len(buffer), buffer.server.counters()["steps_committed"]))
+        seen = {tuple(row) for row in buffer.sample()["observation"].tolist()}
+        assert seen <= {tuple(row) for row in rollout["observation"].reshape(-1, 4).tolist()}
+        buffer.close()
+    assert drawn[0] == drawn[1] == drawn[2] and drawn[0][1] >= 12 * workers
+
+
+def test_mistakes_of_a_loop_are_told_at_once():
+    """Given a draw before the first step, steps that are none, and priorities without "td_error".
+    Expect a sentence each, and not a wait for the server's limiter, which it has none."""
+    buffer = ReplayServerBuffer(make_env(), 1000, batch_size=8, seed=1)
+    with pytest.raises(ValueError, match=r"nothing can be drawn yet.*extend it by more steps"):
+        buffer.sample()
+    for wrong, kind in (({}, "dict"), ([], "list"), ([1.0], "list")):
+        with pytest.raises(ValueError, match=f"steps is {kind}: expected a TensorDict"):
+            buffer.extend(wrong)
+    buffer.extend(make_env().rollout(12, break_when_any_done=False))
+    with pytest.raises(ValueError, match='there is no "td_error" in this TensorDict'):
+        buffer.update_tensordict_priority(buffer.sample())
+    buffer.close()
+
+
 def test_padding_is_no_step():
     """Given trajectories with a mask, as split_trajs=True makes them. Expect a refusal."""
     buffer = ReplayServerBuffer(make_env(), 1000, batch_size=8, seed=1)

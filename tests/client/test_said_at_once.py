@@ -318,3 +318,15 @@ def test_a_td_error_that_is_no_number_is_told_before_it_is_a_priority(td, said):
     """Given None, and NaN. Expect priority_from_td to refuse them, and say which."""
     with pytest.raises(ConfigError, match=f"{said}: expected finite numbers"):
         priority_from_td(td)
+
+
+def test_next_observations_of_plain_rows_are_finite_as_observations_are():
+    """Given a NaN in a leaf of next_observation. Expect SpecError that names it; with
+    finite_observations=False the row is stored."""
+    leaves = ("observation/x", "next_observation/x")
+    table = Table("rows", step=Spec(Column(name, np.float32) for name in leaves), capacity=1024)
+    with Server([table], "loopback://") as server, Client(server.address) as client:
+        row = {"observation/x": np.ones(1), "next_observation/x": np.array([np.nan])}
+        with pytest.raises(SpecError, match=r"'next_observation/x': expected finite numbers.*nan"):
+            client.extend("rows", row)
+        assert len(client.extend("rows", row, finite_observations=False)) == 1

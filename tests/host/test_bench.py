@@ -85,6 +85,40 @@ def test_an_unknown_part_is_a_sentence(capsys):
     assert "there is no part 'network'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--items", "0"], "--items is 0; expected a whole number from 16,384"),
+        (["--parts", "tree", "--items", "-5"], "--items is -5; expected a whole number from 1 to"),
+        (["--passes", "0"], "--passes is 0; expected a whole number from 1"),
+        (["--seconds", "nan"], "--seconds is nan; expected a number from 0.001"),
+        (["--json", "no/such/x"], "--json is no/such/x, and there is no folder no/such"),
+        (["--json", "."], "--json is ., and that is no file that can be written"),
+    ],
+)
+def test_what_cannot_be_measured_or_written_is_a_sentence(options, said, monkeypatch, capsys):
+    """Given each mistake. Expect it told before anything is measured, exit code 2."""
+    monkeypatch.setattr(machine, "measure", None)
+    assert main(["bench", *options]) == EXIT_USAGE
+    told = capsys.readouterr()
+    assert said in told.err and told.err.count("\n") == 1 and told.out == ""
+
+
+def test_figures_that_the_disk_does_not_take_are_on_the_screen(monkeypatch, tmp_path, capsys):
+    """Given a folder that goes while it is measured. Expect the figures, and one sentence."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+
+    def measure(*_):
+        folder.rmdir()
+        yield "tree", [machine.Row("a", "udp", "w", 32, "p50", 1.5, "us", "here")]
+
+    monkeypatch.setattr(machine, "measure", measure)
+    assert main(["bench", "--json", str(folder / "x")]) == EXIT_USAGE
+    told = capsys.readouterr()
+    assert "p50" in told.out and "No such file or directory; the figures are above" in told.err
+
+
 def test_only_rows_are_read():
     """Given a program's output. Expect rows where seven fields are, other lines passed over."""
     text = "seed 7\na\tudp\tw\t32\tp50\t1.500\tus\na\tudp\tw\t0\thash\t00ff\tsiphash\nx: ok\n"

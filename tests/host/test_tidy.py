@@ -197,7 +197,7 @@ PYTHON_ROOMS = {
     "face": {"base", "support", "requests", "writing"}
     | {"observe.stats", "observe.measures", "serving.zmq_transport"},
     "observe": {"base", "support", "face", "training.programs"},
-    "serving": {"base", "support", "face", "observe"},
+    "serving": {"base", "support", "face", "observe", "training.envs"},
     "training": {"base", "support", "requests", "face"},
     "bench": {"base", "support", "face", "serving"},
     "integrations": {"base", "support", "face"},

@@ -145,6 +145,41 @@ def test_an_episode_with_a_time_limit_of_its_own_is_not_cut_off(monkeypatch, how
     evaluation.close()
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"observation_space": gymnasium.spaces.Box(-1, 1, (5,), np.float32)},
+            f"not as in the checkpoint: column 'observation' is float32[4] there, and '{NAME}' "
+            "makes float32[5]",
+        ),
+        (
+            {"action_space": gymnasium.spaces.Box(-1, 1, (), np.float32)},
+            f"'{NAME}': DQN needs a Discrete",
+        ),
+        ({"observation_space": gymnasium.spaces.Text(4)}, "'observation' is a Text space"),
+        ({"action_space": gymnasium.spaces.Discrete(3)}, "expected torch.float32 [3, 8]"),
+    ],
+)
+def test_an_environment_that_changed_since_its_checkpoint(tmp_path, capsys, changes, said):
+    """Given a checkpoint, and its environment with other observations or actions now. Expect exit
+    code 2 and one sentence."""
+
+    class Changed(Endless):
+        def __init__(self):
+            super().__init__()
+            vars(self).update(changes)
+
+    spec = table_for(SETTINGS).step
+    learner = Learner(spec=spec, actions=2, preset=SETTINGS, seed=1)
+    solved.save(learner, spec, 1, tmp_path, "step-1")
+    del gymnasium.registry[NAME]
+    gymnasium.register(NAME, Changed, disable_env_checker=True)
+    assert learner_main(["evaluate", str(tmp_path), "--episodes", "1"]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith("evaluate: ") and said in told, told
+
+
 def filled(client):
     """Items enough for a batch."""
     with client.writer(TABLE) as writer:

@@ -217,7 +217,8 @@ static void check_files(void) {
     static char long_path[5000];
     memset(long_path, 'x', sizeof long_path - 1);
     struct rp_service_options serve = {.region_path = long_path};
-    CHECK(rp_service_open(&service, &made.config, "loopback://a", &serve, error) == -RP_SYSTEM);
+    CHECK(rp_service_open(&service, &made.config, "loopback://a", &serve, error)
+          == -RP_BAD_ARGUMENT);
     CHECK(strncmp(error, long_path, 100) == 0 && strstr(error, ": the path is too long"), "%s",
           error);
     check_group("a file that is missing, short or empty is named, and a path that is too long");
@@ -347,10 +348,10 @@ static void check_names(void) {
     struct rp_service *service;
     drive_config(&made, CAPACITY, ROW);
     sh("rm -r region && touch region");
-    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_SYSTEM);
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_ARGUMENT);
     CHECK(strstr(error, "a region is a folder"), "%s", error);
     sh("test -f region && rm region && mkdir region && touch region/mine");
-    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_SYSTEM);
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_ARGUMENT);
     CHECK(strstr(error, "holds other things, but no file \"state\""), "%s", error);
     sh("rm region/mine && mkdir region.new && touch region.new/making");
     made.table.capacity = 0;

@@ -9,12 +9,15 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from conformance import plain, plain_rows
 from test_interrupts import interrupted, places_left
 
-from replay_server import Client, MinSize, Server
+from replay_server import Client, Column, MinSize, Server, Spec, Table
 from replay_server.errors import ClosedError, ConfigError
+from replay_server.returns import tensor_of
 
+BEYOND = np.full(900, 2**63, np.uint64)
 URLS = ["udp://127.0.0.1:0", "loopback://"]
 
 
@@ -24,6 +27,41 @@ def served(request):
     with Server([plain()], request.param) as server, Client(server.address) as client:
         client.extend("main", plain_rows(200))
         yield server, client
+
+
+def test_a_copy_of_tensors_stays_as_it_was(served):
+    """Given copied() of a batch with a device. Expect tensors, equal, in memory of their own."""
+    _, client = served
+    with client.batches("main", 8, device="cpu") as batches:
+        batch = next(batches)
+        kept = batch.copied()
+        pairs = [(batch.weights, kept.weights), *((batch[name], kept[name]) for name in batch.data)]
+        for one, other in pairs:
+            assert isinstance(other, torch.Tensor) and torch.equal(one, other)
+            assert one.data_ptr() != other.data_ptr()
+        assert (kept.keys == batch.keys).all() and kept.epoch == batch.epoch
+
+
+def test_a_column_is_of_one_dtype_however_it_comes():
+    """Given columns of each whole number. Expect of a batch with a device what transitions() makes
+    of one without, in the landing's memory where torch counts with the dtype as it is; and
+    ConfigError for numbers beyond int64."""
+    kinds = ("uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
+    table = Table("t", step=Spec(Column(kind, kind) for kind in kinds), capacity=1024)
+    with Server([table], "loopback://") as server, Client(server.address) as client:
+        client.extend("t", {kind: np.arange(100, dtype=kind) for kind in kinds})
+        arrays = client.sample("t", 8)
+        with client.batches("t", 8, device="cpu", copy=False) as batches:
+            batch = next(batches)
+            landed = batches._ring[-1].landing.data
+            for kind in kinds:
+                assert batch[kind].dtype == tensor_of(arrays[kind]).dtype, kind
+                shared = batch[kind].data_ptr() == landed[kind].__array_interface__["data"][0]
+                assert shared == (kind[0] == "i" or kind == "uint8"), kind
+        client.extend("t", {kind: np.full(900, 100, kind) for kind in kinds} | {"uint64": BEYOND})
+        batches = client.batches("t", 512, device="cpu")
+        with batches, pytest.raises(ConfigError, match="beyond int64"):
+            next(batches)
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -127,6 +127,8 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         (("--url", "udp://0.0.0.0:0"), "serving on udp://0.0.0.0:0: other hosts could reach it"),
         (("--core", "100000"), f"core is 100000{NO_CORE}"),
         (("--region", ""), "region is ''; expected a folder"),
+        (("--region", broken), "broken.toml: a file; a region is a folder: name another"),
+        (("--compile", tmp_path / "t.bin", "--shards", "2"), "--shards is not kept by --compile"),
     ):
         done = run("serve", config, *more)
         assert done.returncode == EXIT_USAGE and said in done.stderr, done.stderr

@@ -5,20 +5,24 @@ Scrapes go over real sockets and are read by prometheus-client's own strict pars
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conformance import plain, plain_rows
 from dashboards import DEPLOY, alert_queries, dashboard_queries, metric_names
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from protocol_client import PING, Session
 
@@ -34,7 +38,7 @@ from replay_server import (
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server._native import COUNTER_SENTENCES, PINS
 from replay_server.errors import ClosedError
-from replay_server.observe import metrics
+from replay_server.observe import scrapes
 from replay_server.observe.measures import SESSIONS_METERED
 from replay_server.observe.metrics import Endpoint, MetricsOptions
 from replay_server.observe.snapshot import source_of
@@ -313,7 +317,7 @@ def closing(endpoint):
 def test_an_endpoint_closes_after_the_answers_under_way(monkeypatch):
     """Given a scrape that is being answered as the endpoint closes. Expect it to come whole, and
     the end only then: a program that ended before would cut it off."""
-    monkeypatch.setattr(metrics, "ANSWER_S", 60.0)
+    monkeypatch.setattr(scrapes, "ANSWER_S", 60.0)
     held, scraped = Held(), []
     endpoint = Endpoint(MetricsOptions("127.0.0.1:0"))
     endpoint.show(held)
@@ -327,19 +331,86 @@ def test_an_endpoint_closes_after_the_answers_under_way(monkeypatch):
     assert not early and "process_resident_memory_bytes" in scraped[0]
 
 
+def connected(endpoint) -> socket.socket:
+    """A peer of the endpoint that has asked nothing yet."""
+    return socket.create_connection(("127.0.0.1", endpoint._http.server_port), timeout=60)
+
+
 def test_an_endpoint_closes_though_a_peer_asks_nothing(monkeypatch):
-    """Given a peer that connects and says nothing. Expect the end after the bound."""
-    monkeypatch.setattr(metrics, "ANSWER_S", 0.1)
+    """Given a peer that connects and says nothing. Expect the end after the bound, for it too."""
+    monkeypatch.setattr(scrapes, "ANSWER_S", 0.1)
+    monkeypatch.setattr(scrapes, "CONNECTION_S", 600.0)
     endpoint = Endpoint(MetricsOptions("127.0.0.1:0"))
-    with socket.create_connection(("127.0.0.1", endpoint._http.server_port)):
-        until(lambda: endpoint._answering)
-        (answer,) = endpoint._answering
+    with connected(endpoint) as peer:
+        until(lambda: endpoint._http.open)
         with closing(endpoint):
             pass
-        assert answer.is_alive()
-        monkeypatch.setattr(metrics, "ANSWER_S", 600.0)
+        assert peer.recv(1) == b""
+        monkeypatch.setattr(scrapes, "ANSWER_S", 600.0)
         with closing(endpoint):  # again, as a `with` does: nobody is waited for twice
             pass
+
+
+def test_a_connection_has_its_time_and_ends(monkeypatch, capfd):
+    """Given a peer that asks nothing, one that asks half, one that does not take its answer. Expect
+    each ended, its thread too, without a word on standard error; and the next scrape answered."""
+    monkeypatch.setattr(scrapes, "CONNECTION_S", 0.1)
+    large = CollectorRegistry()
+    many = Gauge("many", "More than the socket's buffers hold", ["text"], registry=large)
+    for i in range(64):
+        many.labels(f"{i}" * 100_000).set(1)
+    with Endpoint(MetricsOptions("127.0.0.1:0")) as endpoint:
+        endpoint._registry.register(large)
+        with connected(endpoint) as mute, connected(endpoint) as half, connected(endpoint) as slow:
+            half.sendall(b"GET /met")
+            slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert mute.recv(1) == b"" and half.recv(1) == b""
+            until(lambda: not any(each.thread.is_alive() for each in endpoint._http.open))
+        endpoint._registry.unregister(large)
+        monkeypatch.setattr(scrapes, "CONNECTION_S", 600.0)
+        assert "process_resident_memory_bytes" in scrape(endpoint.url)
+    assert capfd.readouterr().err == ""
+
+
+def test_connections_are_bounded_and_those_beyond_counted(monkeypatch):
+    """Given as many peers as may be open, and three more. Expect those three closed at once, the
+    others kept, and three counted once there is room for a scrape."""
+    monkeypatch.setattr(scrapes, "CONNECTION_S", 600.0)
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(Endpoint(MetricsOptions("127.0.0.1:0")))
+        peers = []
+        for count in range(1, scrapes.CONNECTIONS_MAX + 1):
+            peers.append(stack.enter_context(connected(endpoint)))
+            until(lambda count=count: len(endpoint._http.open) == count)
+        for _ in range(3):
+            with connected(endpoint) as beyond:
+                assert beyond.recv(1) == b""
+        assert all(each.thread.is_alive() for each in endpoint._http.open)
+        peers.pop().close()
+        until(lambda: not all(each.thread.is_alive() for each in endpoint._http.open))
+        told = values(scrape(endpoint.url), "replay_endpoint_refused")
+        assert told["replay_endpoint_refused_total"] == 3
+        for peer in peers:
+            peer.close()
+
+
+def test_the_endpoint_pauses_where_no_connection_can_be_taken(monkeypatch):
+    """Given a system that has no file for a new connection. Expect a pause after each try, and an
+    answer once there is one again."""
+    tries, pauses = [], []
+
+    def accept(server):
+        tries.append(len(pauses))
+        if len(tries) < 4:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return server.socket.accept()
+
+    monkeypatch.setattr(scrapes.WSGIServer, "get_request", accept)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
+    monkeypatch.setattr(scrapes, "time", clock)
+    with Endpoint(MetricsOptions("127.0.0.1:0")) as endpoint:
+        assert "process_resident_memory_bytes" in scrape(endpoint.url)
+    assert tries == [0, 1, 2, 3] and pauses == [scrapes.BACK_OFF_S] * 3
 
 
 def test_a_typo_in_the_section_is_told(tmp_path, capsys):

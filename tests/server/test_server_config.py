@@ -64,6 +64,27 @@ def test_a_table_of_an_environment_has_the_writers_that_serve_was_told():
         assert (table.writers, table.capacity) == (places, 100_000)
 
 
+def test_a_pad_beside_columns_is_the_observations(tmp_path):
+    """Given `pad` beside columns. Expect it of each observation column without one of its own, and
+    of no other column."""
+    path = tmp_path / "server.toml"
+    path.write_text(
+        """
+        [[table]]
+        name = "t"
+        capacity = 1024
+        pad = "first"
+        columns = [
+            { name = "observation/camera", dtype = "uint8", shape = [2] },
+            { name = "observation/goal", dtype = "uint8", pad = "zero" },
+            { name = "action", dtype = "int64" },
+        ]
+        """
+    )
+    step = config.load(path).tables[0].step
+    assert [column.pad for column in step] == ["first", "zero", "zero"]
+
+
 def test_named_plans(tmp_path):
     """Given several plans. Expect them by name, in order."""
     path = tmp_path / "server.toml"
@@ -123,13 +144,41 @@ BROKEN |= {
     COLUMNS + "alpha = 'x'\n": "alpha is 'x'",
     COLUMNS + "error_buffer = 2.0\n": "needs samples_per_insert",
     COLUMNS + "samples_per_insert = 4.0\nerror_buffer = 1.0\n": "block each other",
+    COLUMNS + "pad = 'rubbish'\n": "pad is 'rubbish'; expected one of ('zero', 'first')",
+    COLUMNS + "pad = 'first'\n": "pad is of observation columns, and there are none",
+    "[[table]]\nname = 't'\nenv = 'CartPole-v1'\npad = 5\n": "pad is 5; expected one of",
+    "[[table]]\nname = 't'\ncolumns = 5\n": "columns is 5; expected a list",
+    "[[table]]\nname = 't'\ncolumns = {name='x'}\n": "expected a list",
+    "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='f4,,'}]\n": "dtype is 'f4,,'",
+    "[[table]]\nname = 't'\nenv = 'no_such_module:X-v0'\n": "no module to import",
+    "[[table]]\nname = 't'\nenv = 'raising_env:Raising-v0'\n": "its constructor raised",
+    COLUMNS + "min_size = nan\n": "min_size is nan; expected a whole number",
+    COLUMNS + "min_size = inf\n": "min_size is inf; expected a whole number",
+    COLUMNS + f"min_size = 1{'0' * 400}\n": "expected a whole number",
+    COLUMNS + f"min_size = 1{'0' * 5000}\n": "not TOML",
+    COLUMNS + "min_size = 10.7\n": "min_size is 10.7; expected a whole number",
+    COLUMNS + f"alpha = 1{'0' * 400}\n": "expected a number that is finite",
+    COLUMNS + "plan = {}\n": "plan is empty; expected { n_step = 1 }",
+    COLUMNS + "plan = {sequence = 8, state = 'x'}\n": "Sequence(state) is 'x'; expected names",
     COLUMNS + COLUMNS: "",
 }
 
 
+RAISING = """
+import gymnasium
+
+def raising():
+    raise RuntimeError("no licence")
+
+gymnasium.register("Raising-v0", raising)
+"""
+
+
 @pytest.mark.parametrize("text", BROKEN)
-def test_broken_configs_are_one_sentence(text, tmp_path):
+def test_broken_configs_are_one_sentence(text, tmp_path, monkeypatch):
     """Given each mistake. Expect one line that names the file and what is wrong."""
+    (tmp_path / "raising_env.py").write_text(RAISING)
+    monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "broken.toml"
     path.write_text(text)
     if text == COLUMNS + COLUMNS:

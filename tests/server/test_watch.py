@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -245,7 +246,37 @@ def test_mistakes_are_told(capsys):
         (("http://127.0.0.1:9/metrics", "--timeout", "0"), "--timeout is 0"),
         (("http://127.0.0.1:9/metrics", "--timeout", "-1"), "--timeout is -1"),
         (("here", "--watch"), "here"),
+        (("http://127.0.0.1:x/metrics",), "nonnumeric port"),
+        (("http://[::1", "--watch"), "Invalid IPv6 URL"),
     ):
         assert main(["stats", *arguments]) == EXIT_USAGE
         error = capsys.readouterr().err
         assert said in error and len(error.splitlines()) == 1, error
+
+
+@pytest.mark.parametrize("watch", [(), ("--watch",)])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"SSH-2.0-server\r\n", "BadStatusLine('SSH-2.0-server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nhalf", "IncompleteRead(4 bytes read"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x" * 70_000, "LineTooLong"),
+    ],
+)
+def test_an_endpoint_that_speaks_no_http_is_told(answer, said, watch, capsys):
+    """Given something else at the port, and an answer that is cut off. Expect one sentence, 2."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/metrics"
+        assert main(["stats", url, *watch]) == EXIT_USAGE
+        thread.join(30)
+    error = capsys.readouterr().err
+    assert said in error and url in error and len(error.splitlines()) == 1, error
