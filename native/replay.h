@@ -270,7 +270,8 @@ int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_
 int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct rp_place *place,
                       uint64_t timeout_ns);
 /* Gives up the draw and its memory, from any thread, and shuts the place: nothing is posted for it
- * any more. Another thread's call that is under way ends with -RP_CLOSED, and so do later ones. */
+ * any more. Another thread's call that is under way ends with -RP_CLOSED, and so do later ones. Of
+ * a link that has ended, the memory is the caller's once that call has returned. */
 void rp_link_draw_shut(struct rp_link *link, struct rp_place *place);
 
 struct rp_setting { /* new priorities on their way, all zero before the first call */
