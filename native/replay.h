@@ -96,7 +96,8 @@ int rp_service_counters(struct rp_service *service, uint64_t *counters);
 uint32_t rp_service_sessions(struct rp_service *service);
 uint64_t rp_service_incarnation(struct rp_service *service);
 uint64_t rp_service_weights_version(struct rp_service *service);
-/* Everything measured so far, at one moment. 0 or -RP_FORKED. */
+/* Everything measured so far, at one moment; 0 where there is nothing. 0, -RP_CLOSED or
+ * -RP_FORKED. */
 int rp_service_measure(struct rp_service *service, struct rp_measures *measures);
 uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the network did not take */
 /* Datagrams dropped below the engine, at least: where the transport can know, and a train that the
