@@ -395,8 +395,12 @@ int rp_memory_keep(struct rp_memory *memory, const char *path, char *error) {
 
 int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes) {
     const struct rp_memory *memory = owner;
-    return memory->need_file < 0
-        || allocate(memory->need_file, offset - memory->need_offset, bytes) == 0;
+    uint64_t at = offset - memory->need_offset;
+    int failed = memory->need_file < 0 ? 0 : allocate(memory->need_file, at, bytes);
+    if (failed) {
+        rp_file_give_back(memory->need_file, at, bytes);
+    }
+    return !failed;
 }
 
 void rp_memory_forget(struct rp_memory *memory) {
