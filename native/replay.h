@@ -74,6 +74,9 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
  * Returns 0 or a negative status with error. */
 int rp_service_open(struct rp_service **service, const struct rp_server_config *config,
                     const char *url, const struct rp_service_options *options, char *error);
+/* Bytes of memory that this process may have, and *whose they are: "this machine has", or a control
+ * group's. A region in memory that is larger is refused. */
+uint64_t rp_memory_most(const char **whose);
 int rp_pins(void); /* whether a thread can be pinned to a core on this system */
 /* Its own thread from now on; a second start does nothing. */
 int rp_service_start(struct rp_service *service);

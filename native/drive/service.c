@@ -18,6 +18,7 @@
 #include "drive/pump.h"
 #include "drive/service_memory.h"
 #include "os/forks.h"
+#include "os/limits.h"
 #include "os/system.h"
 #include "os/word.h"
 #include "replay.h"
@@ -96,6 +97,12 @@ int rp_service_turn(struct rp_service *service) {
         rp_gate_leave(&service->gate);
     }
     return status;
+}
+
+uint64_t rp_memory_most(const char **whose) {
+    struct rp_memory_limit limit = rp_memory_limit("");
+    *whose = limit.whose;
+    return limit.bytes;
 }
 
 int rp_pins(void) {

@@ -499,6 +499,7 @@ static void check_sentences(void) {
     sh("rm -r l*");
     memset(path, 'x', LONGEST);
     CHECK(rp_memory_open(&memory, path, error) < 0 && strstr(error, "the path is too long"));
+    CHECK(rp_memory_open(&memory, "", error) == -RP_BAD_ARGUMENT && strstr(error, "is empty"));
     path[LONGEST - 1] = 0;
     CHECK(rp_memory_open(&memory, path, error) < 0 && strstr(error, "File name too long"));
     CHECK(rp_memory_open(&memory, "//", error) < 0 && strncmp(error, "/: ", 3) == 0, "%s", error);
