@@ -74,6 +74,9 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
  * Returns 0 or a negative status with error. */
 int rp_service_open(struct rp_service **service, const struct rp_server_config *config,
                     const char *url, const struct rp_service_options *options, char *error);
+/* Bytes of memory that this process may have, and *whose they are: "this machine has", or a control
+ * group's. A region in memory that is larger is refused. */
+uint64_t rp_memory_most(const char **whose);
 int rp_pins(void); /* whether a thread can be pinned to a core on this system */
 /* Its own thread from now on; a second start does nothing. */
 int rp_service_start(struct rp_service *service);
@@ -96,7 +99,8 @@ int rp_service_counters(struct rp_service *service, uint64_t *counters);
 uint32_t rp_service_sessions(struct rp_service *service);
 uint64_t rp_service_incarnation(struct rp_service *service);
 uint64_t rp_service_weights_version(struct rp_service *service);
-/* Everything measured so far, at one moment. 0 or -RP_FORKED. */
+/* Everything measured so far, at one moment; 0 where there is nothing. 0, -RP_CLOSED or
+ * -RP_FORKED. */
 int rp_service_measure(struct rp_service *service, struct rp_measures *measures);
 uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the network did not take */
 /* Datagrams dropped below the engine, at least: where the transport can know, and a train that the
@@ -270,7 +274,8 @@ int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_
 int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct rp_place *place,
                       uint64_t timeout_ns);
 /* Gives up the draw and its memory, from any thread, and shuts the place: nothing is posted for it
- * any more. Another thread's call that is under way ends with -RP_CLOSED, and so do later ones. */
+ * any more. Another thread's call that is under way ends with -RP_CLOSED, and so do later ones. Of
+ * a link that has ended, the memory is the caller's once that call has returned. */
 void rp_link_draw_shut(struct rp_link *link, struct rp_place *place);
 
 struct rp_setting { /* new priorities on their way, all zero before the first call */

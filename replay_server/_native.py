@@ -484,6 +484,7 @@ class Service(Owned):
 
     def __init__(self, config: Any, url: str, carrier: Any = None, **options: Any) -> None:
         super().__init__(carrier)
+        self._closing = Lock()
         made, what = ffi.new("struct rp_service **"), f"serving on {url}"
         asked = (config, os.fsencode(url), ffi.new("struct rp_service_options *", options))
         try:
@@ -494,12 +495,17 @@ class Service(Owned):
 
     def close(self) -> None:
         """Stops the thread, closes the port, frees the memory; calls of other threads that are
-        under way end first, as closed. Twice is fine."""
-        if taken := self.release():
-            try:
-                lib.rp_service_end(taken)
-            finally:
-                self.drop_carrier()
+        under way end first, as closed. Twice is fine; a thread that comes second waits for the
+        first."""
+        if self.inherited:
+            self.release()
+            return
+        with self._closing:
+            if taken := self.release():
+                try:
+                    lib.rp_service_end(taken)
+                finally:
+                    self.drop_carrier()
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None:

@@ -195,6 +195,10 @@ static int read_command(struct request *request, int count, char **words) {
     if (request->url_count > SERVICES_MAX) {
         return refuse("URL...", "at most 16 addresses");
     }
+    if (request->options.region_path && !request->options.region_path[0]) {
+        return refuse("--region", "its folder's name is empty; leave it out for memory that ends "
+                      "with the program");
+    }
     return request->options.region_path && request->url_count > 1
         ? refuse("--region", "a folder is the memory of one server: start one program for each URL")
         : check_queues(request);
@@ -354,17 +358,18 @@ static int open_each(struct rp_service **services, const struct request *request
 /* Whether the tables of all servers fit into this machine together: each is looked at alone where
  * it opens, and at SIGHUP the old ones are gone by then. 0, or an exit code. */
 static int check_memory(const struct request *request, const struct rp_compiled *compiled) {
-    double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), bytes = 0;
+    const char *whose;
+    double most = (double)rp_memory_most(&whose), bytes = 0;
     char error[RP_ERROR_BYTES] = "";
     for (int i = 0; i < request->url_count; i++) {
         bytes += (double)rp_service_bytes(&compiled->config, request->urls[i], error);
     }
-    if (bytes <= host || request->options.region_path) {
+    if (bytes <= most || request->options.region_path) {
         return 0;
     }
-    snprintf(error, sizeof error, "the tables of %d server%s take %.1f MiB, and this machine has "
-             "%.1f MiB: a smaller capacity, or fewer URLs", request->url_count,
-             request->url_count > 1 ? "s" : "", bytes / (1 << 20), host / (1 << 20));
+    snprintf(error, sizeof error, "the tables of %d server%s take %.1f MiB, and %s %.1f MiB: a "
+             "smaller capacity, or fewer URLs", request->url_count,
+             request->url_count > 1 ? "s" : "", bytes / (1 << 20), whose, most / (1 << 20));
     (void)refuse(request->config, error);
     return EXIT_HOST;
 }

@@ -4,7 +4,8 @@
  *
  * The progress of a call lies in the caller's memory (rp_place, rp_setting). A call returns
  * RP_PENDING from time to time, so that its caller can handle signals; called again, it goes on
- * where it was.
+ * where it was. A place may be shut by another thread, and is that one's memory from then on: so it
+ * is written inside the gate alone, weights too, and not looked at once the gate was left.
  */
 #include "base/minmax.h"
 #include "drive/link_drive.h"
@@ -15,6 +16,8 @@ struct drawing {
     const uint64_t *keys;
     struct rp_place *place;
     uint64_t timeout_ns;
+    double beta;
+    int entered; /* the gate */
 };
 
 /* RP_PENDING, with the ticket in the place; none there: the queue is full. Else why not. */
@@ -42,7 +45,7 @@ int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct r
     }
     status = RP_PENDING;
     if (!place->ticket) {
-        status = post_draw(link, &(struct drawing){draw, NULL, place, timeout_ns});
+        status = post_draw(link, &(struct drawing){draw, NULL, place, timeout_ns, 0.0, 1});
         rp_link_posted(link);
     }
     rp_gate_leave(&link->gate);
@@ -50,8 +53,9 @@ int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct r
 }
 
 static int try_draw(struct rp_link *link, void *argument) {
-    const struct drawing *drawing = argument;
+    struct drawing *drawing = argument;
     struct rp_place *place = drawing->place;
+    drawing->entered = 1;
     if (place->ticket < 0) {
         return -RP_CLOSED;
     }
@@ -68,20 +72,19 @@ static int try_draw(struct rp_link *link, void *argument) {
         rp_client_take(link->client, place->ticket);
         place->ticket = 0;
     }
+    if (status == 0 || status == -RP_SHORT_BATCH) {
+        rp_place_weigh(place, drawing->draw->uniform, drawing->beta);
+    }
     return status;
 }
 
 int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_t *keys,
                  double beta, struct rp_place *place, uint64_t timeout_ns, uint64_t patience_ns) {
-    struct drawing drawing = {draw, keys, place, timeout_ns};
+    struct drawing drawing = {draw, keys, place, timeout_ns, beta, 0};
     int status = rp_link_until(link, try_draw, &drawing, patience_ns);
-    if (status == RP_PENDING) {
-        return status;
-    }
-    if (place->ticket > 0) {
+    if (!drawing.entered && place->ticket > 0) {
         place->ticket = 0; /* a link that closed has none any more */
     }
-    rp_place_weigh(place, draw->uniform, beta);
     return status;
 }
 

@@ -18,7 +18,9 @@
 #include "drive/pump.h"
 #include "drive/service_memory.h"
 #include "os/forks.h"
+#include "os/limits.h"
 #include "os/system.h"
+#include "os/word.h"
 #include "replay.h"
 #include "transport/transport_loopback.h"
 #include "transport/url.h"
@@ -28,6 +30,7 @@ enum { SPIN_US_DEFAULT = 20, SLEEP_NS_MAX = 100000000 };
 
 struct rp_service {
     struct rp_gate gate;
+    _Atomic uint32_t ended; /* 1: nothing is left but the handle; who ends it too sleeps on this */
     struct rp_server *server;
     struct rp_port *port;
     struct rp_memory region;
@@ -94,6 +97,12 @@ int rp_service_turn(struct rp_service *service) {
         rp_gate_leave(&service->gate);
     }
     return status;
+}
+
+uint64_t rp_memory_most(const char **whose) {
+    struct rp_memory_limit limit = rp_memory_limit("");
+    *whose = limit.whose;
+    return limit.bytes;
 }
 
 int rp_pins(void) {
@@ -394,8 +403,20 @@ int rp_service_open(struct rp_service **opened, const struct rp_server_config *c
     return 0;
 }
 
+/* In a forked child nobody ends what is awaited. */
+static void await_end(struct rp_service *service) {
+    while (!rp_gate_forked(&service->gate) && !service->ended) {
+        rp_word_wait(&service->ended, 0, RP_WORD_FOREVER);
+    }
+}
+
+/* The first to come ends it, the others wait until it has. */
 void rp_service_end(struct rp_service *service) {
-    if (!service || rp_gate_close(&service->gate)) {
+    if (!service) {
+        return;
+    }
+    if (rp_gate_close(&service->gate)) {
+        await_end(service);
         return;
     }
     rp_gate_leave(&service->gate); /* no call is admitted any more; the turning thread has to end */
@@ -412,6 +433,8 @@ void rp_service_end(struct rp_service *service) {
     service->port = NULL;
     rp_forks_allow();
     rp_memory_close(&service->region);
+    service->ended = 1;
+    rp_word_wake(&service->ended);
 }
 
 void rp_service_free(struct rp_service *service) {

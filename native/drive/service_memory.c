@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "os/forks.h"
+#include "os/limits.h"
 #include "os/system.h"
 #include "protocol/status.h"
 
@@ -212,6 +213,10 @@ int rp_memory_open(struct rp_memory *memory, const char *path, char *error) {
     if (!path) {
         return 0;
     }
+    if (!path[0]) {
+        snprintf(error, ERROR_BYTES, "a region's folder needs a name, and this one is empty");
+        return -RP_BAD_ARGUMENT;
+    }
     if (strlen(path) >= sizeof bare) {
         return refuse_path(error, path, "the path is too long");
     }
@@ -352,13 +357,13 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
     return status;
 }
 
-/* Anonymous pages are there when they are first touched, and a host that has too few kills
- * processes then; so more than all of its memory is refused now. */
+/* Anonymous pages are there when they are first touched, and a host or a control group that has too
+ * few kills processes then; so more than all of its memory is refused now. */
 static int check_host(const struct rp_segments *segments, char *error) {
-    uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct rp_memory_limit limit = rp_memory_limit("");
     char why[96];
-    snprintf(why, sizeof why, "this machine has %.1f MiB", MIB(host));
-    return segments->bytes > host ? no_room(error, segments, why) : 0;
+    snprintf(why, sizeof why, "%s %.1f MiB", limit.whose, MIB(limit.bytes));
+    return segments->bytes > limit.bytes ? no_room(error, segments, why) : 0;
 }
 
 /* No file could be mapped where its segment begins. */
@@ -402,8 +407,12 @@ int rp_memory_keep(struct rp_memory *memory, const char *path, char *error) {
 
 int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes) {
     const struct rp_memory *memory = owner;
-    return memory->need_file < 0
-        || allocate(memory->need_file, offset - memory->need_offset, bytes) == 0;
+    uint64_t at = offset - memory->need_offset;
+    int failed = memory->need_file < 0 ? 0 : allocate(memory->need_file, at, bytes);
+    if (failed) {
+        rp_file_give_back(memory->need_file, at, bytes);
+    }
+    return !failed;
 }
 
 void rp_memory_forget(struct rp_memory *memory) {

@@ -48,7 +48,8 @@ const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char 
 int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, char *error);
 /* A made folder holds a whole region now: gives it its name. Nothing for other kinds. */
 int rp_memory_keep(struct rp_memory *memory, const char *path, char *error);
-/* Room for this range of a segment that takes it at need: 1, or 0 where the disk is full. */
+/* Room for this range of a segment that takes it at need: 1, or 0 where the disk is full. Then none
+ * of the range has room but what was written to. */
 int rp_memory_allocate(void *memory, uint64_t offset, uint64_t bytes);
 /* In a forked child: frees what it inherited, and leaves the rest to its parent. */
 void rp_memory_forget(struct rp_memory *memory);

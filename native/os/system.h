@@ -133,6 +133,28 @@ static inline int rp_file_allocate(int file, uint64_t offset, uint64_t bytes) {
 #endif
 }
 
+enum { RP_HOLES_MAX = 1024 };
+
+/* Gives the room of the range back that nothing was written to: some file systems keep what they
+ * had found when they found no more. A system without a way to say so keeps it until the file is
+ * removed. Written parts beyond RP_HOLES_MAX end it. */
+static inline void rp_file_give_back(int file, uint64_t offset, uint64_t bytes) {
+#ifndef RP_POSIX
+    off_t at = (off_t)offset, end = (off_t)(offset + bytes);
+    for (int i = 0; i < RP_HOLES_MAX && at < end; i++) {
+        off_t hole = lseek(file, at, SEEK_HOLE);
+        if (hole < 0 || hole >= end) {
+            return;
+        }
+        off_t data = lseek(file, hole, SEEK_DATA);
+        at = data < 0 || data > end ? end : data;
+        (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, hole, at - hole);
+    }
+#else
+    (void)file, (void)offset, (void)bytes;
+#endif
+}
+
 /* Whether something is mounted at this open folder. */
 static inline int rp_folder_is_mounted(int folder) {
 #ifndef RP_POSIX

@@ -69,6 +69,7 @@ static void measure_table(const struct rp_server *server, uint32_t number,
 void rp_server_measure(const struct rp_server *server, uint64_t now_ns,
                        struct rp_measures *measures) {
     const struct rp_meters *meters = &server->meters;
+    memset(measures, 0, sizeof *measures); /* places, tables and numbers that are not there, too */
     memcpy(measures->counters, server->counters, sizeof server->counters);
     measures->incarnation = rp_server_incarnation(server);
     measures->weights_version = rp_server_weights_version(server);

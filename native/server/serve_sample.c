@@ -73,6 +73,7 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     rp_server_count(server, RP_COUNT_samples);
     server->counters[RP_COUNT_items_sampled] += request->count;
     rp_meter_session(&server->meters, call->session)->items += request->count;
+    rp_credit_drawn(server, call->session, request->count);
     if (keys == NULL) {
         rp_meter_ages(&server->meters, table->number, &record->head, record->items);
     }
@@ -117,12 +118,21 @@ static int check(const struct rp_call *call, const struct rp_table *table,
                : 0;
 }
 
+static int drop(struct rp_call *call) {
+    rp_server_count(call->server, RP_COUNT_drop_no_room);
+    rp_meter_session(&call->server->meters, call->session)->dropped++;
+    return RP_SERVED;
+}
+
 /* A request for an id that was never drawn: draws, or waits its turn. */
 static int serve_new(struct rp_call *call, struct rp_table *table,
                      const struct rp_sample *request) {
     struct rp_asked asked = {.items = request->count, .request = *request};
     if (request->epoch != 0 && request->epoch != rp_table_epoch(table)) {
         return -RP_STALE_EPOCH;
+    }
+    if (!rp_credit_may_draw(call->server, call->session, request->count)) {
+        return drop(call);
     }
     if (request->mode == RP_SAMPLE_KEYS) {
         return draw(call, table, request, (const uint64_t *)(const void *)(request + 1));
@@ -181,9 +191,7 @@ int rp_serve_pull(struct rp_call *call) {
     uint32_t count = rp_min(pull->count, left);
     count = rp_min(count, train);
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
-        rp_server_count(call->server, RP_COUNT_drop_no_room);
-        rp_meter_session(&call->server->meters, call->session)->dropped++;
-        return RP_SERVED;
+        return drop(call);
     }
     call->message.op = RP_OP_SAMPLE | RP_ANSWER;
     call->message.id = pull->batch;

@@ -100,9 +100,13 @@ static void begin_time(struct rp_server *server, uint64_t session, uint64_t size
 }
 
 /* Room on the disk for this much of a slot. Room that was taken once stays taken, and is not asked
- * for again: the system would walk all of its pages at every first piece of a publication. */
+ * for again: the system would walk all of its pages at every first piece of a publication. Where it
+ * is refused nothing of it is kept; so what is being assembled there is not asked for, though it
+ * was another process that took that room. */
 static int take_room(struct rp_server *server, uint64_t slot, uint64_t size) {
-    uint64_t had = server->weights_room[slot];
+    const struct rp_weights *weights = server->weights;
+    uint64_t assembled = weights->session != 0 && weights->into == slot ? weights->size : 0;
+    uint64_t had = rp_max(server->weights_room[slot], assembled);
     uint64_t offset = (uint64_t)(slot_bytes(server, slot) - (uint8_t *)server->region);
     if (server->allocate == NULL || size <= had) {
         return 1;

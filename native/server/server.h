@@ -113,7 +113,7 @@ void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_
  * each of its requests. */
 void rp_server_record_turn(struct rp_server *server, uint64_t elapsed_ns);
 /* Everything measured so far, as of now_ns. What its port reports (dropped_in, dropped_out, facts)
- * is left as it is. */
+ * is 0, and so is what this server has none of. */
 void rp_server_measure(const struct rp_server *server, uint64_t now_ns,
                        struct rp_measures *measures);
 const uint64_t *rp_server_counters(const struct rp_server *server); /* RP_COUNTER_COUNT numbers */

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from conformance import ROWS, plain, plain_rows
 
-from replay_server import Client, SamplesPerInsert, Server, Table
+from replay_server import Client, SamplesPerInsert, Server, Table, _native
 from replay_server._native import Deadline
 from replay_server.errors import ClosedError, ForkedError, NoRoom, OverBudget, ServerRestarted
 from replay_server.writing.plain_rows import PlainRows
@@ -128,6 +128,39 @@ def test_closing_under_calls_of_other_threads(url):
     with run_script(STORM, url, "1", "12", **pipes) as storm:
         said, error = storm.communicate(timeout=240)
     assert (storm.returncode, said.strip()) == (0, "all closed"), error[-4000:]
+
+
+def test_who_closes_a_server_second_finds_it_gone(tmp_path, monkeypatch):
+    """Given a thread that has begun to close a server and gets no further, and another one that
+    closes it too. Expect that one to come back when the region is free, and not before."""
+    inside, go_on, back, core = threading.Event(), threading.Event(), [], _native.lib
+
+    class Held:
+        def __getattr__(self, name: str) -> object:
+            return getattr(core, name)
+
+        def rp_service_end(self, service: object) -> None:
+            inside.set()
+            assert go_on.wait(60)
+            core.rp_service_end(service)
+
+    def close_too() -> None:
+        server.close()
+        with Server([plain()], "udp://127.0.0.1:0", region=str(tmp_path / "region")) as next_one:
+            back.append(next_one.attached)
+
+    server = Server([plain()], "udp://127.0.0.1:0", region=str(tmp_path / "region"))
+    monkeypatch.setattr(_native, "lib", Held())
+    first = threading.Thread(target=server.close)
+    first.start()
+    assert inside.wait(60)
+    second = threading.Thread(target=close_too)
+    second.start()
+    second.join(0.2)  # who does not wait is back by then
+    go_on.set()
+    first.join()
+    second.join()
+    assert back == [True]
 
 
 def test_a_close_that_looked_at_the_extend_before_leaves_the_next_one_its_keys(monkeypatch):

@@ -28,6 +28,7 @@ struct script_datagram {
     uint8_t *data;
     uint32_t size;
     struct rp_peer peer;
+    uint32_t session; /* out: whose connection it marks; 0: nobody's */
 };
 
 struct script_port { /* a port whose network is two arrays */
@@ -124,6 +125,7 @@ static void script_tx_send(struct rp_port *opaque, struct rp_packet *packets, ui
         out->data = malloc(packets[i].size);
         out->size = packets[i].size;
         out->peer = packets[i].peer;
+        out->session = packets[i].session;
         memcpy(out->data, packets[i].data, packets[i].size);
         port->room_left--;
     }
@@ -278,7 +280,7 @@ SCRIPT_UNUSED static void script_put_raw(struct script *script, const struct rp_
                                          const void *bytes, uint32_t size) {
     CHECK(script->port.in_count < SCRIPT_IN_MAX);
     struct script_datagram *in = &script->port.in[script->port.in_count++];
-    *in = (struct script_datagram){malloc(size ? size : 1), size, *peer};
+    *in = (struct script_datagram){.data = malloc(size ? size : 1), .size = size, .peer = *peer};
     memcpy(in->data, bytes, size);
 }
 

@@ -1,5 +1,5 @@
 /* A link ends once nobody is in its port, its server hears of it, and a server that ended is
- * noticed. Situations read "Given ... Expect ...".
+ * noticed; a draw that is shut leaves its memory alone. Situations read "Given ... Expect ...".
  */
 #include <pthread.h>
 #include <sched.h>
@@ -112,10 +112,73 @@ static void check_goodbye(const char *url, int freed) {
     close_both();
 }
 
+enum { ITEMS = 256, PART = 2048, SLAB = 24 * PART, SHUTS = 200 };
+
+static const struct rp_landing_column columns[] = {
+    {.target = (void *)(uintptr_t)(16 * PART), .stride = ROW, .size = ROW}};
+static const struct rp_shape shape = {
+    .columns = columns, .column_count = 1, .item_bytes = ROW, .count = ITEMS, .keys = 0,
+    .masses = PART, .probabilities = 2 * PART, .behind = 3 * PART, .ahead = 4 * PART,
+    .totals = 5 * PART, .drawables = 6 * PART, .ages = 7 * PART, .valid = 8 * PART,
+    .weights = 9 * PART};
+static _Alignas(64) uint8_t memory[SLAB + 4096];
+static struct rp_place *const place = (struct rp_place *)(void *)memory;
+static _Atomic int begun, landed;
+
+static void *draw_until_shut(void *argument) {
+    struct rp_draw draw = {.shape = &shape, .request = {.count = ITEMS},
+                           .incarnation = rp_link_incarnation(ours)};
+    int status = 0;
+    while (status == 0 || status == RP_PENDING) {
+        status = rp_link_draw(ours, &draw, NULL, 0.5, place, 60000000000u, 1000000);
+        landed += status == 0;
+        begun = 1;
+    }
+    CHECK(status == -RP_CLOSED, "%s", rp_status_name(status));
+    return argument;
+}
+
+/* Shuts a place that another thread draws into, after `yields`. */
+static void shut(int yields) {
+    pthread_t caller;
+    CHECK(rp_place_bytes(&shape, SLAB) <= sizeof memory);
+    uint8_t *slab = memory + rp_place_lay(place, &shape);
+    begun = 0;
+    CHECK(pthread_create(&caller, NULL, draw_until_shut, NULL) == 0);
+    while (!begun || yields-- > 0) {
+        sched_yield();
+    }
+    rp_link_draw_shut(ours, place);
+    memset(slab, 7, SLAB);
+    CHECK(pthread_join(caller, NULL) == 0);
+    for (int i = 0; i < SLAB; i++) {
+        CHECK(slab[i] == 7, "byte %d was written after the place was shut", i);
+    }
+}
+
+/* Given a thread that waits for a batch at an empty table, then one that draws one after another,
+ * and another that shuts the place. Expect the memory to be that one's at once. */
+static void check_shut(void) {
+    open_both("udp://127.0.0.1:0");
+    shut(0);
+    CHECK(landed == 0);
+    struct rp_table_info info = drive_info(ours);
+    drive_writer(ours, &info);
+    drive_push(ours, ROW, 0, 100);
+    drive_settle(ours);
+    for (int i = 0; i < SHUTS; i++) {
+        shut(i % 50);
+    }
+    CHECK(landed > 0);
+    close_both();
+    check_group("a draw that is shut leaves its memory alone");
+}
+
 int main(void) {
     check_drain();
     check_server_gone();
     check_first_number();
+    check_shut();
     for (int freed = 0; freed < 2; freed++) {
         check_goodbye("udp://127.0.0.1:0", freed);
         check_goodbye("loopback://goodbye", freed);

@@ -13,9 +13,15 @@ static struct script script;
 static struct script_push push;
 static struct rp_measures told;
 
+/* Into memory that held something else. Places that are not there have no state. */
 static void look(void) {
-    memset(&told, 0, sizeof told);
+    static const struct rp_session_state none;
+    memset(&told, 0xff, sizeof told);
     rp_server_measure(script.server, script.now_ns, &told);
+    for (uint32_t i = config.sessions_max; i < RP_SESSIONS_METERED; i++) {
+        CHECK(memcmp(&told.states[i], &none, sizeof none) == 0, "place %u", i);
+    }
+    CHECK(told.fact_count == 0 && told.dropped_in == 0 && told.dropped_out == 0);
 }
 
 static void fresh(void) {

@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "drive/clock.h"
+#include "os/limits.h"
 #include "os/ready.h"
 #include "os/sockets.h"
 #include "os/system.h"
@@ -455,6 +456,57 @@ static void check_system(void) {
     check_group("chance, room, mounts, cores");
 }
 
+/* ---- how much memory ---- */
+
+#ifndef RP_POSIX
+/* Makes a tree like the kernel's of "PATH TEXT" pairs; what is said of it. */
+static struct rp_memory_limit limit_in(const char *const (*files)[2]) {
+    char root[] = "/tmp/test_os_limit_XXXXXX", command[512];
+    CHECK(mkdtemp(root) != NULL);
+    for (; (*files)[0]; files++) {
+        snprintf(command, sizeof command, "f=%s/%s && mkdir -p ${f%%/*} && printf '%s' >$f", root,
+                 (*files)[0], (*files)[1]);
+        CHECK(system(command) == 0, "%s", command);
+    }
+    struct rp_memory_limit limit = rp_memory_limit(root);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CHECK(system(command) == 0);
+    return limit;
+}
+
+#define GROUP_IS(bytes_expected, ...)                                                            \
+    do {                                                                                         \
+        struct rp_memory_limit limit = limit_in((const char *const[][2]){__VA_ARGS__, {NULL}});  \
+        uint64_t bytes = (bytes_expected);                                                       \
+        CHECK(limit.bytes == (bytes ? bytes : host) && !bytes == !strstr(limit.whose, "group"),  \
+              "%" PRIu64 " bytes that %s", limit.bytes, limit.whose);                            \
+    } while (0)
+
+#define CGROUP "proc/self/cgroup"
+#define FIRST "sys/fs/cgroup/memory"
+
+/* Given the groups of both versions, in a container or around it, with a limit and without. Expect
+ * the least of the group's, those around it and the machine's. */
+static void check_groups(void) {
+    uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    GROUP_IS(0, {CGROUP, "0::/a/b\\n"}, {"sys/fs/cgroup/a/b/memory.max", "max\\n"});
+    GROUP_IS(0, {CGROUP, ""}, {"sys/fs/cgroup/memory.max", "4096\\n"});
+    GROUP_IS(8192, {CGROUP, "0::/a/b\\n"}, {"sys/fs/cgroup/a/b/memory.max", "8192\\n"});
+    GROUP_IS(4096, {CGROUP, "0::/a/b\\n"}, {"sys/fs/cgroup/a/b/memory.max", "8192\\n"},
+             {"sys/fs/cgroup/a/memory.max", "4096\\n"});
+    GROUP_IS(4096, {CGROUP, "0::/\\n"}, {"sys/fs/cgroup/memory.max", "4096\\n"});
+    GROUP_IS(4096, {CGROUP, "0::/docker/x\\n"}, {"sys/fs/cgroup/memory.max", "4096\\n"});
+    GROUP_IS(0, {CGROUP, "0::/a\\n"}, {"sys/fs/cgroup/a/memory.max", "18446744073709551615\\n"});
+    GROUP_IS(4096, {CGROUP, "5:cpu,cpuacct:/c\\n4:hugetlb,memory:/a\\n0::/\\n"},
+             {FIRST "/a/memory.limit_in_bytes", "4096\\n"});
+    GROUP_IS(4096, {CGROUP, "4:memory:/docker/x\\n"}, {FIRST "/memory.limit_in_bytes", "4096\\n"});
+    GROUP_IS(0, {CGROUP, "4:memory:/a\\n"},
+             {FIRST "/a/memory.limit_in_bytes", "9223372036854771712\\n"});
+    GROUP_IS(0, {CGROUP, "4:memoryless:/a\\n"}, {FIRST "/a/memory.limit_in_bytes", "4096\\n"});
+    check_group("memory of a machine, or of a control group");
+}
+#endif
+
 int main(void) {
     check_no_wake_is_lost();
     check_time();
@@ -468,5 +520,8 @@ int main(void) {
     check_room();
     check_locks();
     check_system();
+#ifndef RP_POSIX
+    check_groups();
+#endif
     return check_done("test_os");
 }

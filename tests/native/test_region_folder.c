@@ -29,6 +29,7 @@ static void (*before_lock)(void); /* what another does before each lock of this 
 static int interruptions;         /* signals that come while room on the disk is asked for */
 static const char *closed_name;   /* what of a folder cannot be opened, for want of descriptors */
 static const char *odd_name;      /* what of it turns out to be no folder */
+static int half_full;             /* the disk ends within what is asked for, and keeps that */
 static int is_mounted;            /* something is mounted where the kernel is asked */
 
 /* The C library's. */
@@ -40,6 +41,9 @@ int flock(int file, int how) {
 }
 
 int posix_fallocate(int file, off_t offset, off_t bytes) {
+    if (half_full) {
+        return syscall(SYS_fallocate, file, 0, offset, bytes / 2) == 0 ? ENOSPC : errno;
+    }
     if (interruptions > 0) {
         interruptions--;
         return EINTR;
@@ -381,6 +385,43 @@ static int map_with(int limit, uint64_t most) {
     return status;
 }
 
+DRIVE_UNUSED static uint64_t file_blocks(int file) {
+    struct stat about;
+    CHECK(fstat(file, &about) == 0);
+    return (uint64_t)about.st_blocks;
+}
+
+/* Given a file with a part in use, and a disk that has half of the room around it. Expect a refusal
+ * that keeps none of it, and the part as it was. */
+static void check_half_full(void) {
+#ifndef RP_POSIX
+    enum { KIB = 1024, SIZE = 1024 * KIB, USED_AT = 128 * KIB, USED = 64 * KIB };
+    static uint8_t used[USED], found[USED];
+    char path[64];
+    struct rp_memory memory;
+    snprintf(path, sizeof path, "%s/weights", place);
+    rp_memory_none(&memory);
+    memory.need_file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    memory.need_offset = SIZE;
+    memset(used, 7, sizeof used);
+    CHECK(memory.need_file >= 0 && ftruncate(memory.need_file, SIZE) == 0);
+    CHECK(syscall(SYS_pwrite64, memory.need_file, used, USED, (off_t)USED_AT) == USED);
+    uint64_t before = file_blocks(memory.need_file);
+    half_full = 1;
+    CHECK(!rp_memory_allocate(&memory, SIZE + 64 * KIB, 512 * KIB));
+    CHECK(file_blocks(memory.need_file) == before, "the disk keeps %" PRIu64 " blocks",
+          file_blocks(memory.need_file) - before);
+    half_full = 0;
+    CHECK(rp_memory_allocate(&memory, SIZE + 64 * KIB, 512 * KIB));
+    CHECK(file_blocks(memory.need_file) > before);
+    CHECK(pread(memory.need_file, found, USED, USED_AT) == USED);
+    CHECK(memcmp(found, used, USED) == 0);
+    rp_memory_close(&memory);
+    CHECK(unlink(path) == 0);
+    check_group("a disk that is full in the middle of it keeps nothing");
+#endif
+}
+
 /* Given no room on the disk, no room for addresses, and a folder of the region's name that somebody
  * filled meanwhile. Expect a sentence, and nothing left of the new region. */
 static void check_no_room(void) {
@@ -458,6 +499,7 @@ static void check_sentences(void) {
     sh("rm -r l*");
     memset(path, 'x', LONGEST);
     CHECK(rp_memory_open(&memory, path, error) < 0 && strstr(error, "the path is too long"));
+    CHECK(rp_memory_open(&memory, "", error) == -RP_BAD_ARGUMENT && strstr(error, "is empty"));
     path[LONGEST - 1] = 0;
     CHECK(rp_memory_open(&memory, path, error) < 0 && strstr(error, "File name too long"));
     CHECK(rp_memory_open(&memory, "//", error) < 0 && strncmp(error, "/: ", 3) == 0, "%s", error);
@@ -501,6 +543,7 @@ int main(void) {
     check_links();
     check_owner();
     check_no_room();
+    check_half_full();
     check_words();
     check_number_zero();
     check_sentences();

@@ -1,8 +1,10 @@
 /* A region and the process that serves it: no descriptor stays open behind it, a child has no
- * part of it, and what the process may not map is a sentence.
+ * part of it, what the process may not map is a sentence, and who ends it finds it free.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -220,6 +222,37 @@ static void check_given_back(void) {
     check_group("what a service took is given back, in a child too");
 }
 
+/* A lock that all who end it may have at once, but nobody beside a service. */
+static void *end_too(void *service) {
+    rp_service_end(service);
+    int folder = open(region, O_RDONLY | O_DIRECTORY);
+    CHECK(folder >= 0 && flock(folder, LOCK_SH | LOCK_NB) == 0 && close(folder) == 0,
+          "who ended it came back while it had its region");
+    return NULL;
+}
+
+/* Given a service that three threads end. Expect each to come back when it is gone, so that another
+ * one may have its region. */
+static void check_ended_by_three(void) {
+    static struct drive_table made;
+    struct rp_service_options serve = {.region_path = region};
+    struct rp_service *service;
+    pthread_t threads[3];
+    drive_config(&made, CAPACITY, ROW);
+    for (int round = 0; round < 20; round++) {
+        CHECK(rp_service_open(&service, &made.config, "udp://127.0.0.1:0", &serve, error) == 0);
+        CHECK(rp_service_start(service) == 0);
+        for (int i = 0; i < 3; i++) {
+            CHECK(pthread_create(&threads[i], NULL, end_too, service) == 0);
+        }
+        for (int i = 0; i < 3; i++) {
+            CHECK(pthread_join(threads[i], NULL) == 0);
+        }
+        rp_service_free(service);
+    }
+    check_group("three threads end one service: each comes back when it is gone");
+}
+
 int main(void) {
     char command[64];
     snprintf(place, sizeof place, "/tmp/test_region_process_XXXXXX");
@@ -231,6 +264,7 @@ int main(void) {
     check_no_room();
     check_budget();
     check_given_back();
+    check_ended_by_three();
     check_verify();
     check_folder();
     snprintf(command, sizeof command, "rm -r %s", place);

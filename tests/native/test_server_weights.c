@@ -526,7 +526,8 @@ static int take_disk(void *owner, uint64_t offset, uint64_t bytes) {
 }
 
 /* 16. Given a disk, full at first, and a session that begins publication after publication. Expect
- *     room asked for until it is given, and for each slot once; for larger weights what lacks. */
+ *     room asked for until it is given, and for each slot once; for larger weights what lacks, by
+ *     who took the region over too. */
 static void situation_room(void) {
     static uint8_t more[sizeof(struct rp_publish) + PIECE];
     *(struct rp_publish *)(void *)more = (struct rp_publish){.size = SIZE + 500, .piece = PIECE};
@@ -546,6 +547,11 @@ static void situation_room(void) {
     CHECK(disk.asked == 4 && disk.taken == 3 * SIZE, "asked %" PRIu64, disk.asked);
     CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 110, more, sizeof more), RP_OK);
     CHECK(disk.asked == 5 && disk.taken == 3 * SIZE + 500, "taken %" PRIu64, disk.taken);
+    script_kill(&script); /* what is being assembled has the room that the other process took */
+    rp_server_backing(script.server, take_disk, &disk);
+    ((struct rp_publish *)(void *)more)->size += 500;
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 111, more, sizeof more), RP_OK);
+    CHECK(disk.asked == 6 && disk.taken == 3 * SIZE + 1000, "taken %" PRIu64, disk.taken);
     script_close(&script);
     check_group("16 a slot's room is taken once");
 }

@@ -323,19 +323,25 @@ static void crowd_open(struct crowd *crowd, uint32_t i, uint8_t host) {
     }
 }
 
-/* To a host that has its share already it does not move: it is still where it was. */
+/* To a host that has its share already it does not move: it is still where it was, and what is said
+ * to that host is a stranger's. */
 static void crowd_move(struct crowd *crowd, uint32_t i, uint8_t host) {
     struct script_client *client = &crowd->client[i];
     uint8_t before = crowd->host[i];
     int full = host != before && crowd_count(crowd, host) >= SHARE;
+    uint32_t at = client->connection % RP_SESSIONS_MAX;
+    const struct rp_line *line = &crowd->script.server->lines[at];
     crowd->kept += (uint32_t)full;
     memset(client->peer.bytes, host, 1);
     struct script_answer answer = script_ask(&crowd->script, client, RP_OP_PING, 0, 1, NULL, 0);
     CHECK_STATUS(answer, host == before ? RP_OK : RP_ADDRESS_CHANGED);
     if (host != before) {
         struct rp_echo echo = {SCRIPT_READ(answer, struct rp_address_changed).cookie};
-        CHECK_STATUS(script_ask(&crowd->script, client, RP_OP_ECHO, 0, 2, &echo, sizeof echo),
-                     full ? RP_ADDRESS_FULL : RP_OK);
+        uint32_t had = line->credit;
+        answer = script_ask(&crowd->script, client, RP_OP_ECHO, 0, 2, &echo, sizeof echo);
+        CHECK_STATUS(answer, full ? RP_ADDRESS_FULL : RP_OK);
+        CHECK(!full || (answer.head.credit == 1 && line->credit == had), "a stranger has credit");
+        CHECK(crowd->script.port.out[0].session == (full ? 0 : at + 1), "whose connection it is");
     }
     crowd->host[i] = full ? before : host;
     memset(client->peer.bytes, crowd->host[i], 1);

@@ -17,6 +17,7 @@ import pytest
 from conformance import FRAMES, plain, plain_rows, table
 
 from replay_server import Client, NStep, SamplesPerInsert, Server
+from replay_server._native import ffi, lib
 from replay_server.server import ServerOptions, memory_of
 from replay_server.serving.compiled import compile_tables
 
@@ -269,6 +270,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         ((config, "udp://0.0.0.0:0"), "key"),
         ((config, "tcp://127.0.0.1:0"), "udp"),
         (("--region", tmp_path / "region", config, ANY, ANY), "one program for each"),
+        (("--region", "", config, ANY), "its folder's name is empty"),
         ((config, f"{CARD_URL},queues=4"), "queues=4, and 1 with these options"),
         ((config, f"{CARD_URL}&queues=2", f"{CARD_URL}"), "queues=2, and 1 with these options"),
         ((config, *[f"{CARD_URL},queues=2"] * 3), "queues=2, and 3 with these options"),
@@ -355,8 +357,8 @@ def test_serve_compiles(tmp_path, capsys):
 
 
 def test_the_tables_of_all_urls_have_to_fit(tmp_path):
-    """Given a table of 60 % of this machine's memory. Expect one URL served, and two refused."""
-    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    """Given a table of 60 % of the memory there is. Expect one URL served, and two refused."""
+    host = lib.rp_memory_most(ffi.new("const char *[1]"))
     small, large = (memory_of([plain(capacity=1 << n)], ServerOptions()) for n in (16, 20))
     capacity = int(0.6 * host * ((1 << 20) - (1 << 16)) / (large - small))
     config = written(tmp_path / "large.bin", plain(capacity=capacity))
