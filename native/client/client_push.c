@@ -8,6 +8,7 @@
  * first sending.
  *
  *     body_size + create_count * sizeof(struct rp_create) <= room
+ *     a message that is closed has a run or a create
  */
 #include <assert.h>
 #include <string.h>
@@ -181,6 +182,7 @@ void rp_client_message_close(struct rp_client *client, struct client_writer *wri
     }
     uint16_t index = writer->filling;
     struct client_message *message = &client->messages[index];
+    assert(message->run_count + message->create_count > 0);
     uint32_t bytes = message->create_count * (uint32_t)sizeof(struct rp_create);
     uint8_t *creates = message->body + room_of(client) - bytes;
     reverse_creates((struct rp_create *)(void *)creates, message->create_count);
@@ -298,7 +300,7 @@ static uint32_t push_whole(struct rp_client *client, struct client_writer *write
     return count;
 }
 
-/* One step in pieces, all of it or nothing. */
+/* One step in messages of its own, all of it or nothing: in pieces, or alone in one. */
 static int push_pieces(struct rp_client *client, struct client_writer *writer, uint16_t stream,
                        const uint8_t *step, uint32_t flags) {
     uint32_t each = rp_piece_bytes(writer->step_bytes, writer->piece_count);
@@ -344,7 +346,14 @@ static int refusal(const struct client_writer *writer, uint16_t stream) {
     return stream < writer->stream_count ? 0 : -RP_BAD_STREAM;
 }
 
-/* Steps in pieces carry no priority beside them: their items are created behind. */
+/* Does a step fill its datagram so far that a priority beside it has no room? */
+static int fills(const struct rp_client *client, const struct client_writer *writer) {
+    uint32_t heads = sizeof(struct rp_push) + sizeof(struct rp_run);
+    return heads + writer->step_bytes + 8 > room_of(client);
+}
+
+/* Such steps, and those in pieces, carry no priority beside them: their items are created behind.
+ */
 static uint32_t push_large(struct rp_client *client, struct client_writer *writer,
                            uint16_t stream, const uint8_t *steps, uint32_t count, uint32_t flags,
                            const double *priorities) {
@@ -399,13 +408,11 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
         return -RP_BAD_PRIORITY;
     }
     bound(writer, &count, &flags);
-    uint32_t taken = writer->piece_count > 1
-                         ? push_large(client, writer, stream, steps, count, flags, priorities)
-                         : push_whole(client, writer, stream, steps, count, flags, priorities);
+    int large = writer->piece_count > 1 || (priorities != NULL && fills(client, writer));
+    uint32_t taken = (large ? push_large : push_whole)(client, writer, stream, steps, count, flags,
+                                                       priorities);
     writer->state.steps_posted += taken;
-    if (flags & RP_RUN_ITEM && writer->piece_count == 1) {
-        writer->state.items_posted += taken;
-    }
+    writer->state.items_posted += flags & RP_RUN_ITEM && !large ? taken : 0;
     rp_client_sender_add(client, &writer->sender);
     return (int)taken;
 }
