@@ -185,9 +185,10 @@ int rp_link_table(struct rp_link *link, const char *name, struct rp_table_info *
                   uint64_t timeout_ns);
 int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_info *info,
                          uint64_t timeout_ns);
-/* A later writer of the same table that has more streams gets a larger place in the link, and the
- * smaller one is used up. All places of a link have RP_STREAMS_MAX streams together, so that ever
- * wider writers end with -RP_FULL: begin with the widest. */
+/* A writer that is asked for again has in the same session the streams that it was granted first.
+ * In a later session it may have more: it gets a larger place in the link then, and the smaller one
+ * is used up. All places of a link have RP_STREAMS_MAX streams together, so that ever wider writers
+ * end with -RP_FULL: begin with the widest. */
 int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint16_t streams,
                    struct rp_writer_granted *granted, uint64_t timeout_ns);
 /* timeout_ns 0: one answer is waited for; where the limiter holds the batch back it ends BLOCKED at

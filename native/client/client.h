@@ -145,7 +145,9 @@ void rp_client_blocked(const struct rp_client *client, int ticket, struct rp_blo
 void rp_client_take(struct rp_client *client, int ticket);
 
 /* ---- requests: each returns a ticket, -RP_FULL, or -RP_BAD_ARGUMENT ---- */
-/* name: zero-terminated. info is written when the ticket ends well. */
+/* name: zero-terminated. info is written when the ticket ends well. A writer that is asked for
+ * again goes on where it is, with the streams that it has. One that a refusal ended, behind steps
+ * that the server took, gets no successor in its session: -RP_BAD_STEP. */
 int rp_client_table(struct rp_client *client, const char *name, struct rp_table_info *info,
                     uint64_t deadline_ns);
 int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_table_info *info,

@@ -159,7 +159,8 @@ void rp_client_publish_lost(struct rp_client *client, struct client_ticket *tick
 struct client_writer *rp_client_writer_of(const struct rp_client *client, uint16_t table);
 /* Keeps a place for a writer of this table and so many streams: 0 or -RP_FULL. */
 int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t streams);
-/* 0, or -RP_BAD_PIECE where a step needs more datagrams than the table or the queue takes. */
+/* 0; -RP_BAD_PIECE where a step needs more datagrams than the table or the queue takes; or
+ * -RP_BAD_STEP where the session's place here is one whose writer a refusal ended. */
 int rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
                            const struct rp_writer_granted *granted);
 void rp_client_writer_end(struct rp_client *client, struct client_writer *writer, int status);

@@ -45,8 +45,8 @@ int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t 
     if (writer == NULL) {
         return -RP_FULL;
     }
-    if (writer->stream_room >= streams) {
-        return 0;
+    if (writer->live || writer->stream_room >= streams) {
+        return 0; /* one that goes on has the streams its session granted */
     }
     if (client->streams_used + streams > RP_STREAMS_MAX) {
         return -RP_FULL;
@@ -58,45 +58,38 @@ int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t 
         writer->probe = writer->noted = CLIENT_NONE;
     }
     /* A smaller place it had is not used again: a writer rarely grows. */
-    struct client_stream *moved = &client->streams[client->streams_used];
-    if (writer->stream_count > 0) {
-        memcpy(moved, writer->streams, writer->stream_count * sizeof *moved);
-    }
-    writer->streams = moved;
+    writer->streams = &client->streams[client->streams_used];
     writer->stream_room = streams;
     client->streams_used += streams;
     return 0;
 }
 
-static void begin_streams(struct client_writer *writer, uint32_t from, uint32_t to) {
-    for (uint32_t i = from; i < to; i++) {
-        writer->streams[i] = (struct client_stream){.repair_from = UINT64_MAX};
-    }
-}
-
 int rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
                            const struct rp_writer_granted *granted) {
     struct client_writer *writer = rp_client_writer_of(client, ticket->table);
-    uint16_t streams = ticket->of.writer.streams;
+    uint16_t streams = rp_min(ticket->of.writer.streams, granted->streams);
     uint32_t pieces = rp_piece_count(ticket->of.writer.step_bytes, client->session.mtu);
     if (pieces > 1 && (pieces > granted->pieces_max || pieces >= client->messages_max)) {
         return -RP_BAD_PIECE; /* such steps cannot be pushed through this mtu */
     }
-    streams = rp_min(streams, granted->streams);
-    if (writer->live && writer->epoch == granted->epoch) { /* asked again: it goes on */
-        if (streams > writer->stream_count) {
-            begin_streams(writer, writer->stream_count, streams);
-            writer->stream_count = streams;
-        }
-        return 0;
+    if (writer->live && writer->epoch == granted->epoch) {
+        return 0; /* asked again: it goes on */
+    }
+    if (granted->next_sequence > 0) {
+        /* The place of a writer that a refusal ended. Of what that one sent, some may be stored and
+         * some still come: nobody here knows where its streams go on. */
+        return -RP_BAD_STEP;
     }
     if (writer->live) {
         rp_client_writer_end(client, writer, -RP_STALE_EPOCH);
     }
+    if (rp_client_writer_reserve(client, ticket->table, streams) < 0) {
+        streams = rp_min(streams, writer->stream_room); /* the last one ended since this was asked */
+    }
     writer->live = 1;
     writer->epoch = granted->epoch;
-    writer->next_sequence = granted->next_sequence;
-    writer->done_through = granted->next_sequence;
+    writer->next_sequence = 0;
+    writer->done_through = 0;
     writer->lost_total = 0;
     writer->in_doubt = 0;
     writer->never_sent = 0;
@@ -110,7 +103,9 @@ int rp_client_writer_begin(struct rp_client *client, const struct client_ticket 
     writer->state = (struct rp_push_state){
         .window = granted->window,
         .unacknowledged_max = most > 0 ? most : 2 * (uint64_t)granted->window};
-    begin_streams(writer, 0, streams);
+    for (uint32_t i = 0; i < writer->stream_count; i++) {
+        writer->streams[i] = (struct client_stream){.repair_from = UINT64_MAX};
+    }
     return 0;
 }
 

@@ -466,8 +466,11 @@ static int writer_answered(struct rp_client *client, struct client_ticket *ticke
         || granted.pieces_max > RP_PIECES_MAX) {
         return -RP_COUNT_drop_reserved;
     }
-    *ticket->of.writer.granted = granted;
     *ended = rp_client_writer_begin(client, ticket, &granted);
+    if (*ended == 0) { /* as many as this end has room for, too */
+        granted.streams = rp_client_writer_of(client, ticket->table)->stream_count;
+    }
+    *ticket->of.writer.granted = granted;
     return CLIENT_TAKEN;
 }
 
