@@ -34,7 +34,9 @@ struct rp_client_options {
     uint32_t mtu;                /* the port's */
     uint32_t receive_budget;     /* datagrams the port can take in one go */
     uint32_t requests_max;       /* tickets at once, pushes not counted; 64 */
-    uint32_t messages_max; /* push datagrams unanswered; about 4 MiB: one largest step */
+    /* push datagrams unanswered; about 4 MiB: one largest step. Where others hold all of them, a
+     * table's writer takes a step's more: together as many again, at most */
+    uint32_t messages_max;
     uint32_t batch_max;          /* items of the largest batch this client will ask for; 4096 */
     uint32_t tables_max;         /* tables used at once; 16 */
     uint32_t retry_us_min;       /* first repeat before a round trip was measured; 20000 */

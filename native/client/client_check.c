@@ -130,8 +130,20 @@ static void check_writer(const struct rp_client *client, const struct client_wri
     }
     assert(counts[MESSAGE_AGAIN] == 0);
     assert(writer->live || (!writer->blocked && !writer->repairing && total == 0));
+    assert(writer->live || writer->share == 0);
     /* Nothing is stuck: whatever is blocked has a probe under way or a timer. */
     assert(!writer->blocked || writer->probe != CLIENT_NONE || writer->timer.position > 0);
+}
+
+/* Messages in use are those of messages_max, and of shares; each share has its place. */
+static void check_messages(const struct rp_client *client) {
+    uint32_t shares = 0, used = client->message_places - client->message_free_count, held = 0;
+    for (uint32_t i = 0; i < client->options.tables_max; i++) {
+        shares += client->writers[i].share;
+        held += (uint32_t)client->writers[i].state.messages_open;
+    }
+    assert(client->messages_max + shares <= client->message_places);
+    assert(held == used && used <= client->messages_max + shares);
 }
 
 static void check_updates(const struct rp_client *client) {
@@ -166,6 +178,7 @@ void rp_client_check(const struct rp_client *client) {
     check_slots(client);
     check_tickets(client);
     check_updates(client);
+    check_messages(client);
     check_senders(client);
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
         if (client->writers[i].stream_room > 0) {

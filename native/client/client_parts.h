@@ -180,6 +180,13 @@ static inline uint8_t *rp_client_run_after(uint8_t *at) {
 uint32_t rp_client_runs_max(uint32_t mtu);
 size_t rp_client_message_bytes(uint32_t mtu);
 uint32_t rp_client_messages_default(uint32_t mtu);
+/* Of a queue of so many messages: with those of its writers' shares. */
+uint32_t rp_client_message_places(uint32_t messages_max);
+/* As many as there is room for beside the others' shares, at most one step's and a create's. */
+uint16_t rp_client_message_share(const struct rp_client *client, uint32_t piece_count);
+/* How many the writer may take now. */
+uint32_t rp_client_messages_room(const struct rp_client *client,
+                                 const struct client_writer *writer);
 /* A session has begun: its messages are cut for its mtu. */
 void rp_client_messages_begin(struct rp_client *client);
 uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *writer);

@@ -84,7 +84,7 @@ int rp_client_writer_begin(struct rp_client *client, const struct client_ticket 
         rp_client_writer_end(client, writer, -RP_STALE_EPOCH);
     }
     if (rp_client_writer_reserve(client, ticket->table, streams) < 0) {
-        streams = rp_min(streams, writer->stream_room); /* the last one ended since this was asked */
+        streams = rp_min(streams, writer->stream_room); /* it ended since this was asked */
     }
     writer->live = 1;
     writer->epoch = granted->epoch;
@@ -97,6 +97,7 @@ int rp_client_writer_begin(struct rp_client *client, const struct client_ticket 
     writer->step_bytes = ticket->of.writer.step_bytes;
     writer->items_max = ticket->of.writer.items_max;
     writer->piece_count = pieces;
+    writer->share = rp_client_message_share(client, pieces);
     writer->steps_max = granted->window > 1 ? granted->window / 2 : 1;
     writer->stream_count = streams;
     uint64_t most = client->options.unacknowledged_max;
@@ -136,6 +137,7 @@ void rp_client_writer_end(struct rp_client *client, struct client_writer *writer
         rp_client_message_free(client, writer->first);
     }
     writer->live = 0;
+    writer->share = 0;
     writer->blocked = 0;
     writer->repairing = 0;
     writer->probe = CLIENT_NONE;
@@ -150,7 +152,7 @@ void rp_client_writer_end(struct rp_client *client, struct client_writer *writer
 /* The message being filled, or a new one; null where none is free. */
 static struct client_message *filling(struct rp_client *client, struct client_writer *writer) {
     if (writer->filling == CLIENT_NONE) {
-        if (client->message_free_count == 0) {
+        if (rp_client_messages_room(client, writer) == 0) {
             return NULL;
         }
         writer->filling = rp_client_message_new(client, writer);
@@ -300,7 +302,7 @@ static int push_pieces(struct rp_client *client, struct client_writer *writer, u
                        const uint8_t *step, uint32_t flags) {
     uint32_t each = rp_piece_bytes(writer->step_bytes, writer->piece_count);
     rp_client_message_close(client, writer);
-    if (client->message_free_count < writer->piece_count + 1) { /* one more for a create */
+    if (rp_client_messages_room(client, writer) <= writer->piece_count) { /* a create's, too */
         return 0;
     }
     for (uint32_t i = 0; i < writer->piece_count; i++) {

@@ -345,6 +345,7 @@ struct client_writer {
     uint16_t blocked_count;
     uint16_t table;
     uint16_t stream_count;
+    uint16_t share;       /* messages that it may hold whatever others hold; see client_message.c */
     uint16_t stream_room; /* 0: a place that no writer was ever asked for */
     uint16_t probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none under way */
     uint16_t noted; /* the blocked message that has the place in the server's queue, as far as is
@@ -475,7 +476,8 @@ struct rp_client {
     struct client_message *messages;
     uint8_t *message_memory; /* message_bytes for each: body, run states, create states */
     size_t message_bytes;
-    uint32_t messages_max;  /* as the option says, or by the agreed mtu */
+    uint32_t messages_max;   /* as the option says, or by the agreed mtu */
+    uint32_t message_places; /* those, and the ones for shares */
     uint32_t messages_used; /* those beyond were never filled, nor written */
     uint16_t message_free;
     uint32_t message_free_count; /* those never filled among them */
