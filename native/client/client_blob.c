@@ -128,7 +128,7 @@ static int begin(struct rp_client *client, struct client_ticket *ticket,
     struct client_blob *blob = &ticket->of.blob;
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     *blob->size_out = head->size;
-    if (head->size > blob->capacity || head->datagram_count > CLIENT_DATAGRAMS_MAX) {
+    if (head->size > blob->capacity) {
         rp_client_ticket_finish(client, ticket, -RP_TOO_LARGE);
         return 0;
     }

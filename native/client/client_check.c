@@ -34,10 +34,11 @@ static void check_flights(const struct rp_client *client) {
 
 static void check_fetch(const struct rp_client *client, const struct client_ticket *ticket) {
     const struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
-    uint32_t received = 0;
-    uint32_t asked = 0;
+    uint32_t received = fetch->base;
+    uint32_t asked = fetch->base;
     uint32_t under_way = 0;
-    for (uint32_t i = 0; i < (fetch->count + 63) / 64; i++) {
+    assert(fetch->base % 64 == 0 && fetch->base <= fetch->count);
+    for (uint32_t i = 0; i < (rp_min(fetch->count, CLIENT_AHEAD_MAX) + 63) / 64; i++) {
         assert((fetch->received[i] & ~fetch->asked[i]) == 0);
         received += (uint32_t)__builtin_popcountll(fetch->received[i]);
         asked += (uint32_t)__builtin_popcountll(fetch->asked[i]);
@@ -51,7 +52,7 @@ static void check_fetch(const struct rp_client *client, const struct client_tick
 
 /* Each slot's parts follow each other in its own part of the memory. */
 static void check_slots(const struct rp_client *client) {
-    size_t words = CLIENT_DATAGRAMS_MAX / 64;
+    size_t words = CLIENT_AHEAD_MAX / 64;
     for (uint32_t i = 0; i < client->slots_used; i++) {
         const struct client_slot *slot = &client->slots[i];
         const uint8_t *memory = client->slot_memory + i * client->slot_bytes;

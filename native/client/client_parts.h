@@ -104,6 +104,7 @@ void rp_client_fetch_begin(struct client_fetch *fetch, uint32_t count);
  * length. */
 uint32_t rp_client_fetch_next(struct client_fetch *fetch, uint32_t most, uint32_t *first);
 void rp_client_fetch_asked(struct client_fetch *fetch, uint32_t first, uint32_t count);
+/* It has come; or it is so far ahead that nobody asked for it yet. */
 int rp_client_fetch_has(const struct client_fetch *fetch, uint32_t datagram);
 /* Notes an arrival: counts down the flight that asked for it, and gives up the flights that it
  * overtook. */

@@ -54,7 +54,7 @@ static int begin(struct rp_client *client, struct client_ticket *ticket) {
     struct client_publish *publish = &ticket->of.publish;
     publish->piece = rp_publish_piece(client->session.mtu);
     uint64_t pieces = (publish->size + publish->piece - 1) / publish->piece;
-    if (publish->size > client->session.opened.weights_max || pieces > CLIENT_DATAGRAMS_MAX) {
+    if (publish->size > client->session.opened.weights_max) {
         rp_client_ticket_finish(client, ticket, -RP_TOO_LARGE);
         return 0;
     }

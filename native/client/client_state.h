@@ -33,7 +33,7 @@
 enum client_limits {
     CLIENT_UPDATES_MAX = 16,        /* update datagrams in flight */
     CLIENT_PIECES_MAX = 32,         /* pieces of a publication in flight */
-    CLIENT_DATAGRAMS_MAX = 1 << 18, /* of one batch or blob */
+    CLIENT_AHEAD_MAX = 1 << 16,     /* datagrams of one thing that are told apart; a power of two */
     CLIENT_COLUMNS_MAX = 64,        /* of a landing, after adjacent ones were merged */
     CLIENT_FETCHES_MAX = 64,        /* batches and blobs under way */
     CLIENT_RESTARTS_MAX = 3,        /* times a forgotten batch or a replaced blob is begun again */
@@ -96,8 +96,9 @@ struct client_sender {
 };
 
 struct client_fetch {   /* many datagrams of one thing; see client_fetch.c */
-    uint64_t *received; /* bitmap */
+    uint64_t *received; /* bitmap: a ring over [base, base + CLIENT_AHEAD_MAX) */
     uint64_t *asked;    /* bitmap: received, or part of a flight */
+    uint32_t base;      /* a multiple of 64; all below were received */
     uint32_t count;
     uint32_t received_count;
     uint32_t cursor; /* nothing below it is unasked */
