@@ -184,6 +184,9 @@ int rp_client_update_busy(const struct rp_client *client); /* 1: queued ones are
  * it. */
 int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size,
                       uint64_t *version, uint64_t deadline_ns);
+/* The same, where the caller has summed the bytes (rp_crc32c from 0): 1 GiB takes 0.1 s. */
+int rp_client_publish_summed(struct rp_client *client, const uint8_t *bytes, uint64_t size,
+                             uint32_t crc, uint64_t *version, uint64_t deadline_ns);
 /* kind RP_BLOB_SPEC (of table) or RP_BLOB_WEIGHTS (version 0 = newest). At most `capacity` bytes
  * land in target, else -RP_TOO_LARGE and *size. */
 int rp_client_blob(struct rp_client *client, uint16_t kind, uint16_t table, uint64_t wanted,

@@ -13,6 +13,12 @@
 
 int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size,
                       uint64_t *version, uint64_t deadline_ns) {
+    uint32_t crc = size <= RP_BLOB_BYTES_MAX ? rp_crc32c(0, bytes, size) : 0;
+    return rp_client_publish_summed(client, bytes, size, crc, version, deadline_ns);
+}
+
+int rp_client_publish_summed(struct rp_client *client, const uint8_t *bytes, uint64_t size,
+                             uint32_t crc, uint64_t *version, uint64_t deadline_ns) {
     if (size == 0) {
         return -RP_BAD_ARGUMENT;
     }
@@ -25,7 +31,7 @@ int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t s
         ticket->of.publish = (struct client_publish){.bytes = bytes,
                                                      .size = size,
                                                      .version_out = version,
-                                                     .crc = rp_crc32c(0, bytes, size)};
+                                                     .crc = crc};
     }
     return number;
 }

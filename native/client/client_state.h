@@ -138,6 +138,8 @@ struct client_blob {
     uint64_t wanted;
     uint64_t version;
     uint64_t size;
+    uint64_t summed; /* bytes, from the first */
+    uint32_t sum;    /* of these */
     uint32_t crc;
     uint16_t kind;
     uint8_t known; /* the first datagram has come, with version, size and crc */
