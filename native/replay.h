@@ -138,6 +138,22 @@ struct rp_link_options {
     const struct rp_zmq_socket *zmq; /* zmq+tcp only: the DEALER; it outlives the link */
 };
 
+/* What all tables of a link share, and what each has for itself:
+ *
+ *     datagrams on their way   the server's credit and one window, in turns
+ *     tickets                  requests_max; updates that are queued have three quarters at most.
+ *                              A batch or blob takes one of 64 slots too; publications go one by
+ *                              one
+ *     push messages            messages_max, about 4 MiB. Each table's writer has one step's beside
+ *                              them, and one for a create: so a limiter that holds one table back
+ *                              stops no other, while the steps of all tables together are at most
+ *                              as large as those messages. Beyond, the last writer has what is left
+ *     streams                  RP_STREAMS_MAX, for the widest writer that each table ever had
+ *     the ledger of keys       256 datagrams' worth of steps; the oldest give way, whoever's they
+ *                              are. rp_link_keys takes one table's
+ *     updates                  a queue of 4 * batch_max keys, applied in the order of posting
+ *     steps not acknowledged   each writer's own: unacknowledged_max
+ */
 /* Opens the port and begins to send HELLO; rp_link_connect drives it on. A wrong url, an unknown
  * transport or host is refused here. A server that does not answer is reported by rp_link_connect.
  */
