@@ -142,6 +142,22 @@ struct rp_link_options {
     const struct rp_zmq_socket *zmq; /* zmq+tcp only: the DEALER; it outlives the link */
 };
 
+/* What all tables of a link share, and what each has for itself:
+ *
+ *     datagrams on their way   the server's credit and one window, in turns
+ *     tickets                  requests_max; updates that are queued have three quarters at most.
+ *                              A batch or blob takes one of 64 slots too; publications go one by
+ *                              one
+ *     push messages            messages_max, about 4 MiB. Each table's writer has one step's beside
+ *                              them, and one for a create: so a limiter that holds one table back
+ *                              stops no other, while the steps of all tables together are at most
+ *                              as large as those messages. Beyond, the last writer has what is left
+ *     streams                  RP_STREAMS_MAX, for the widest writer that each table ever had
+ *     the ledger of keys       256 datagrams' worth of steps; the oldest give way, whoever's they
+ *                              are. rp_link_keys takes one table's
+ *     updates                  a queue of 4 * batch_max keys, applied in the order of posting
+ *     steps not acknowledged   each writer's own: unacknowledged_max
+ */
 /* Opens the port and begins to send HELLO; rp_link_connect drives it on. A wrong url, an unknown
  * transport or host is refused here. A server that does not answer is reported by rp_link_connect.
  */
@@ -189,9 +205,10 @@ int rp_link_table(struct rp_link *link, const char *name, struct rp_table_info *
                   uint64_t timeout_ns);
 int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_info *info,
                          uint64_t timeout_ns);
-/* A later writer of the same table that has more streams gets a larger place in the link, and the
- * smaller one is used up. All places of a link have RP_STREAMS_MAX streams together, so that ever
- * wider writers end with -RP_FULL: begin with the widest. */
+/* A writer that is asked for again has in the same session the streams that it was granted first.
+ * In a later session it may have more: it gets a larger place in the link then, and the smaller one
+ * is used up. All places of a link have RP_STREAMS_MAX streams together, so that ever wider writers
+ * end with -RP_FULL: begin with the widest. */
 int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint16_t streams,
                    struct rp_writer_granted *granted, uint64_t timeout_ns);
 /* timeout_ns 0: one answer is waited for; where the limiter holds the batch back it ends BLOCKED at

@@ -277,7 +277,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "NOT_A_WRITER": (StaleEpoch, "open a new writer"),
     "BAD_STREAM": (OverBudget, "open the writer with more streams"),
     "BAD_SEQUENCE": (EngineError, ""),
-    "BAD_STEP": (EngineError, ""),
+    "BAD_STEP": (EngineError, "open another client: this one's writer was refused for good"),
     "BAD_PIECE": (EngineError, ""),
     "BAD_PRIORITY": (ConfigError, "priorities are finite numbers of at least 0"),
     "BATCH_TOO_LARGE": (

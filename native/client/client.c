@@ -71,12 +71,17 @@ static uint32_t messages_most(const struct rp_client_options *options) {
                                      : rp_client_messages_default(RP_MTU_MIN);
 }
 
+/* And those that the writers' shares may take beside them. */
+static uint32_t message_places(const struct rp_client_options *options) {
+    return rp_client_message_places(messages_most(options));
+}
+
 static void carve_messages(struct rp_client *client, struct carver *carver) {
     const struct rp_client_options *options = &client->options;
     uint32_t mtu = options->messages_max > 0 ? options->mtu : RP_MTU_MIN;
-    client->messages = carve(carver, messages_most(options), sizeof *client->messages);
+    client->messages = carve(carver, message_places(options), sizeof *client->messages);
     client->message_memory =
-        carve(carver, messages_most(options), rp_client_message_bytes(mtu));
+        carve(carver, message_places(options), rp_client_message_bytes(mtu));
     client->scratch = carve(carver, options->mtu - RP_HEADER_BYTES, 1);
 }
 
@@ -89,7 +94,7 @@ static size_t lay_out(struct rp_client *client, uint8_t *base) {
     uint32_t messages = messages_most(options), runs = rp_client_runs_max(options->mtu);
     client->flights_max = messages + 4 * options->requests_max + CLIENT_UPDATES_MAX
                           + 4 * CLIENT_PIECES_MAX;
-    client->heap_max = client->flights_max + 2 * options->requests_max + messages
+    client->heap_max = client->flights_max + 2 * options->requests_max + message_places(options)
                        + options->tables_max + 3;
     client->ledger_max =
         CLIENT_LEDGER_DATAGRAMS * rp_min(runs, CLIENT_RANGES_MAX);

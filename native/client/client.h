@@ -34,7 +34,9 @@ struct rp_client_options {
     uint32_t mtu;                /* the port's */
     uint32_t receive_budget;     /* datagrams the port can take in one go */
     uint32_t requests_max;       /* tickets at once, pushes not counted; 64 */
-    uint32_t messages_max; /* push datagrams unanswered; about 4 MiB: one largest step */
+    /* push datagrams unanswered; about 4 MiB: one largest step. Where others hold all of them, a
+     * table's writer takes a step's more: together as many again, at most */
+    uint32_t messages_max;
     uint32_t batch_max;          /* items of the largest batch this client will ask for; 4096 */
     uint32_t tables_max;         /* tables used at once; 16 */
     uint32_t retry_us_min;       /* first repeat before a round trip was measured; 20000 */
@@ -145,7 +147,9 @@ void rp_client_blocked(const struct rp_client *client, int ticket, struct rp_blo
 void rp_client_take(struct rp_client *client, int ticket);
 
 /* ---- requests: each returns a ticket, -RP_FULL, or -RP_BAD_ARGUMENT ---- */
-/* name: zero-terminated. info is written when the ticket ends well. */
+/* name: zero-terminated. info is written when the ticket ends well. A writer that is asked for
+ * again goes on where it is, with the streams that it has. One that a refusal ended, behind steps
+ * that the server took, gets no successor in its session: -RP_BAD_STEP. */
 int rp_client_table(struct rp_client *client, const char *name, struct rp_table_info *info,
                     uint64_t deadline_ns);
 int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_table_info *info,
@@ -180,6 +184,9 @@ int rp_client_update_busy(const struct rp_client *client); /* 1: queued ones are
  * it. */
 int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size,
                       uint64_t *version, uint64_t deadline_ns);
+/* The same, where the caller has summed the bytes (rp_crc32c from 0): 1 GiB takes 0.1 s. */
+int rp_client_publish_summed(struct rp_client *client, const uint8_t *bytes, uint64_t size,
+                             uint32_t crc, uint64_t *version, uint64_t deadline_ns);
 /* kind RP_BLOB_SPEC (of table) or RP_BLOB_WEIGHTS (version 0 = newest). At most `capacity` bytes
  * land in target, else -RP_TOO_LARGE and *size. */
 int rp_client_blob(struct rp_client *client, uint16_t kind, uint16_t table, uint64_t wanted,

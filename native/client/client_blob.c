@@ -1,6 +1,6 @@
 /* Blobs: a table's spec, or weights. The first request names no version (or the one wanted) and
  * its first datagram fixes which it is; the rest is asked for by that version, and the whole is
- * checked against its CRC.
+ * checked against its CRC, which is summed as the bytes come: no turn sums much.
  *
  * Where the version is replaced during the fetch, the fetch begins again with the newest one, a
  * bounded number of times. A version that was asked for by number is not replaced: the fetch ends.
@@ -128,7 +128,7 @@ static int begin(struct rp_client *client, struct client_ticket *ticket,
     struct client_blob *blob = &ticket->of.blob;
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     *blob->size_out = head->size;
-    if (head->size > blob->capacity || head->datagram_count > CLIENT_DATAGRAMS_MAX) {
+    if (head->size > blob->capacity) {
         rp_client_ticket_finish(client, ticket, -RP_TOO_LARGE);
         return 0;
     }
@@ -136,6 +136,8 @@ static int begin(struct rp_client *client, struct client_ticket *ticket,
     blob->version = head->version;
     blob->size = head->size;
     blob->crc = head->crc;
+    blob->summed = 0;
+    blob->sum = 0;
     rp_client_fetch_begin(fetch, head->datagram_count);
     if (ticket->flights != CLIENT_NONE) {
         struct client_flight *flight = &client->flights[ticket->flights];
@@ -149,9 +151,17 @@ static int begin(struct rp_client *client, struct client_ticket *ticket,
     return 1;
 }
 
+/* All bytes before `through` have come. */
+static void sum_to(struct client_blob *blob, uint64_t through) {
+    through = rp_min(through, blob->size);
+    blob->sum = rp_crc32c(blob->sum, blob->target + blob->summed, through - blob->summed);
+    blob->summed = through;
+}
+
 static void whole(struct rp_client *client, struct client_ticket *ticket) {
-    const struct client_blob *blob = &ticket->of.blob;
-    if (rp_crc32c(0, blob->target, blob->size) != blob->crc) {
+    struct client_blob *blob = &ticket->of.blob;
+    sum_to(blob, blob->size);
+    if (blob->sum != blob->crc) {
         restart(client, ticket, -RP_BAD_HASH);
         return;
     }
@@ -189,6 +199,7 @@ static int landed(struct rp_client *client, struct client_ticket *ticket,
         memcpy(blob->target + offset, view->body + before, size);
     }
     rp_client_fetch_arrived(client, ticket, head.datagram);
+    sum_to(blob, (uint64_t)fetch->base * head.payload);
     if (fetch->received_count == fetch->count) {
         whole(client, ticket);
     }

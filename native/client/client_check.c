@@ -34,10 +34,11 @@ static void check_flights(const struct rp_client *client) {
 
 static void check_fetch(const struct rp_client *client, const struct client_ticket *ticket) {
     const struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
-    uint32_t received = 0;
-    uint32_t asked = 0;
+    uint32_t received = fetch->base;
+    uint32_t asked = fetch->base;
     uint32_t under_way = 0;
-    for (uint32_t i = 0; i < (fetch->count + 63) / 64; i++) {
+    assert(fetch->base % 64 == 0 && fetch->base <= fetch->count);
+    for (uint32_t i = 0; i < (rp_min(fetch->count, CLIENT_AHEAD_MAX) + 63) / 64; i++) {
         assert((fetch->received[i] & ~fetch->asked[i]) == 0);
         received += (uint32_t)__builtin_popcountll(fetch->received[i]);
         asked += (uint32_t)__builtin_popcountll(fetch->asked[i]);
@@ -51,7 +52,7 @@ static void check_fetch(const struct rp_client *client, const struct client_tick
 
 /* Each slot's parts follow each other in its own part of the memory. */
 static void check_slots(const struct rp_client *client) {
-    size_t words = CLIENT_DATAGRAMS_MAX / 64;
+    size_t words = CLIENT_AHEAD_MAX / 64;
     for (uint32_t i = 0; i < client->slots_used; i++) {
         const struct client_slot *slot = &client->slots[i];
         const uint8_t *memory = client->slot_memory + i * client->slot_bytes;
@@ -130,8 +131,20 @@ static void check_writer(const struct rp_client *client, const struct client_wri
     }
     assert(counts[MESSAGE_AGAIN] == 0);
     assert(writer->live || (!writer->blocked && !writer->repairing && total == 0));
+    assert(writer->live || writer->share == 0);
     /* Nothing is stuck: whatever is blocked has a probe under way or a timer. */
     assert(!writer->blocked || writer->probe != CLIENT_NONE || writer->timer.position > 0);
+}
+
+/* Messages in use are those of messages_max, and of shares; each share has its place. */
+static void check_messages(const struct rp_client *client) {
+    uint32_t shares = 0, used = client->message_places - client->message_free_count, held = 0;
+    for (uint32_t i = 0; i < client->options.tables_max; i++) {
+        shares += client->writers[i].share;
+        held += (uint32_t)client->writers[i].state.messages_open;
+    }
+    assert(client->messages_max + shares <= client->message_places);
+    assert(held == used && used <= client->messages_max + shares);
 }
 
 static void check_updates(const struct rp_client *client) {
@@ -166,6 +179,7 @@ void rp_client_check(const struct rp_client *client) {
     check_slots(client);
     check_tickets(client);
     check_updates(client);
+    check_messages(client);
     check_senders(client);
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
         if (client->writers[i].stream_room > 0) {

@@ -14,6 +14,11 @@
  * still blocked asks, one at a time. The server may have lost that place, or its answer may be
  * lost: so after some time the message asks by itself.
  *
+ * All writers share messages_max messages. A writer that its limiter holds back may take all of
+ * them, for as long as nobody draws. So each has a share of its own beside them: one step's, and
+ * one for a create. Below its share it takes one though all of messages_max are taken.
+ *
+ *     messages in use <= messages_max + sum over live writers of share <= message_places
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  *     blocked: a question is under way (probe), or the timer runs
  *     noted: true as far as one knows, and only while the timer runs
@@ -52,14 +57,36 @@ uint32_t rp_client_messages_default(uint32_t mtu) {
     return rp_piece_count(RP_STEP_BYTES_MAX, mtu) + 2;
 }
 
+uint32_t rp_client_message_places(uint32_t messages_max) {
+    return rp_min(2 * messages_max + 1, CLIENT_NONE);
+}
+
+uint16_t rp_client_message_share(const struct rp_client *client, uint32_t piece_count) {
+    uint32_t left = client->message_places - client->messages_max;
+    for (uint32_t i = 0; i < client->options.tables_max; i++) {
+        left -= client->writers[i].share;
+    }
+    return (uint16_t)rp_min(piece_count + 1, left);
+}
+
+uint32_t rp_client_messages_room(const struct rp_client *client,
+                                 const struct client_writer *writer) {
+    uint32_t used = client->message_places - client->message_free_count;
+    uint32_t held = (uint32_t)writer->state.messages_open;
+    uint32_t common = used < client->messages_max ? client->messages_max - used : 0;
+    uint32_t own = held < writer->share ? writer->share - held : 0;
+    return rp_max(common, own);
+}
+
 void rp_client_messages_begin(struct rp_client *client) {
     uint32_t most = client->options.messages_max;
-    assert(client->message_free_count == client->messages_max); /* its writers have ended */
+    assert(client->message_free_count == client->message_places); /* its writers have ended */
     client->messages_max = most > 0 ? most : rp_client_messages_default(client->session.mtu);
     client->message_bytes = rp_client_message_bytes(client->session.mtu);
     client->messages_used = 0;
     client->message_free = CLIENT_NONE;
-    client->message_free_count = client->messages_max;
+    client->message_places = rp_client_message_places(client->messages_max);
+    client->message_free_count = client->message_places;
 }
 
 /* Points a message that is taken for the first time at its memory. */

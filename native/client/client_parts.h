@@ -104,6 +104,7 @@ void rp_client_fetch_begin(struct client_fetch *fetch, uint32_t count);
  * length. */
 uint32_t rp_client_fetch_next(struct client_fetch *fetch, uint32_t most, uint32_t *first);
 void rp_client_fetch_asked(struct client_fetch *fetch, uint32_t first, uint32_t count);
+/* It has come; or it is so far ahead that nobody asked for it yet. */
 int rp_client_fetch_has(const struct client_fetch *fetch, uint32_t datagram);
 /* Notes an arrival: counts down the flight that asked for it, and gives up the flights that it
  * overtook. */
@@ -159,7 +160,8 @@ void rp_client_publish_lost(struct rp_client *client, struct client_ticket *tick
 struct client_writer *rp_client_writer_of(const struct rp_client *client, uint16_t table);
 /* Keeps a place for a writer of this table and so many streams: 0 or -RP_FULL. */
 int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t streams);
-/* 0, or -RP_BAD_PIECE where a step needs more datagrams than the table or the queue takes. */
+/* 0; -RP_BAD_PIECE where a step needs more datagrams than the table or the queue takes; or
+ * -RP_BAD_STEP where the session's place here is one whose writer a refusal ended. */
 int rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
                            const struct rp_writer_granted *granted);
 void rp_client_writer_end(struct rp_client *client, struct client_writer *writer, int status);
@@ -179,6 +181,13 @@ static inline uint8_t *rp_client_run_after(uint8_t *at) {
 uint32_t rp_client_runs_max(uint32_t mtu);
 size_t rp_client_message_bytes(uint32_t mtu);
 uint32_t rp_client_messages_default(uint32_t mtu);
+/* Of a queue of so many messages: with those of its writers' shares. */
+uint32_t rp_client_message_places(uint32_t messages_max);
+/* As many as there is room for beside the others' shares, at most one step's and a create's. */
+uint16_t rp_client_message_share(const struct rp_client *client, uint32_t piece_count);
+/* How many the writer may take now. */
+uint32_t rp_client_messages_room(const struct rp_client *client,
+                                 const struct client_writer *writer);
 /* A session has begun: its messages are cut for its mtu. */
 void rp_client_messages_begin(struct rp_client *client);
 uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *writer);

@@ -13,6 +13,12 @@
 
 int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size,
                       uint64_t *version, uint64_t deadline_ns) {
+    uint32_t crc = size <= RP_BLOB_BYTES_MAX ? rp_crc32c(0, bytes, size) : 0;
+    return rp_client_publish_summed(client, bytes, size, crc, version, deadline_ns);
+}
+
+int rp_client_publish_summed(struct rp_client *client, const uint8_t *bytes, uint64_t size,
+                             uint32_t crc, uint64_t *version, uint64_t deadline_ns) {
     if (size == 0) {
         return -RP_BAD_ARGUMENT;
     }
@@ -25,7 +31,7 @@ int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t s
         ticket->of.publish = (struct client_publish){.bytes = bytes,
                                                      .size = size,
                                                      .version_out = version,
-                                                     .crc = rp_crc32c(0, bytes, size)};
+                                                     .crc = crc};
     }
     return number;
 }
@@ -54,7 +60,7 @@ static int begin(struct rp_client *client, struct client_ticket *ticket) {
     struct client_publish *publish = &ticket->of.publish;
     publish->piece = rp_publish_piece(client->session.mtu);
     uint64_t pieces = (publish->size + publish->piece - 1) / publish->piece;
-    if (publish->size > client->session.opened.weights_max || pieces > CLIENT_DATAGRAMS_MAX) {
+    if (publish->size > client->session.opened.weights_max) {
         rp_client_ticket_finish(client, ticket, -RP_TOO_LARGE);
         return 0;
     }

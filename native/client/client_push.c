@@ -8,6 +8,7 @@
  * first sending.
  *
  *     body_size + create_count * sizeof(struct rp_create) <= room
+ *     a message that is closed has a run or a create
  */
 #include <assert.h>
 #include <string.h>
@@ -44,8 +45,8 @@ int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t 
     if (writer == NULL) {
         return -RP_FULL;
     }
-    if (writer->stream_room >= streams) {
-        return 0;
+    if (writer->live || writer->stream_room >= streams) {
+        return 0; /* one that goes on has the streams its session granted */
     }
     if (client->streams_used + streams > RP_STREAMS_MAX) {
         return -RP_FULL;
@@ -57,45 +58,38 @@ int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t 
         writer->probe = writer->noted = CLIENT_NONE;
     }
     /* A smaller place it had is not used again: a writer rarely grows. */
-    struct client_stream *moved = &client->streams[client->streams_used];
-    if (writer->stream_count > 0) {
-        memcpy(moved, writer->streams, writer->stream_count * sizeof *moved);
-    }
-    writer->streams = moved;
+    writer->streams = &client->streams[client->streams_used];
     writer->stream_room = streams;
     client->streams_used += streams;
     return 0;
 }
 
-static void begin_streams(struct client_writer *writer, uint32_t from, uint32_t to) {
-    for (uint32_t i = from; i < to; i++) {
-        writer->streams[i] = (struct client_stream){.repair_from = UINT64_MAX};
-    }
-}
-
 int rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
                            const struct rp_writer_granted *granted) {
     struct client_writer *writer = rp_client_writer_of(client, ticket->table);
-    uint16_t streams = ticket->of.writer.streams;
+    uint16_t streams = rp_min(ticket->of.writer.streams, granted->streams);
     uint32_t pieces = rp_piece_count(ticket->of.writer.step_bytes, client->session.mtu);
     if (pieces > 1 && (pieces > granted->pieces_max || pieces >= client->messages_max)) {
         return -RP_BAD_PIECE; /* such steps cannot be pushed through this mtu */
     }
-    streams = rp_min(streams, granted->streams);
-    if (writer->live && writer->epoch == granted->epoch) { /* asked again: it goes on */
-        if (streams > writer->stream_count) {
-            begin_streams(writer, writer->stream_count, streams);
-            writer->stream_count = streams;
-        }
-        return 0;
+    if (writer->live && writer->epoch == granted->epoch) {
+        return 0; /* asked again: it goes on */
+    }
+    if (granted->next_sequence > 0) {
+        /* The place of a writer that a refusal ended. Of what that one sent, some may be stored and
+         * some still come: nobody here knows where its streams go on. */
+        return -RP_BAD_STEP;
     }
     if (writer->live) {
         rp_client_writer_end(client, writer, -RP_STALE_EPOCH);
     }
+    if (rp_client_writer_reserve(client, ticket->table, streams) < 0) {
+        streams = rp_min(streams, writer->stream_room); /* it ended since this was asked */
+    }
     writer->live = 1;
     writer->epoch = granted->epoch;
-    writer->next_sequence = granted->next_sequence;
-    writer->done_through = granted->next_sequence;
+    writer->next_sequence = 0;
+    writer->done_through = 0;
     writer->lost_total = 0;
     writer->in_doubt = 0;
     writer->never_sent = 0;
@@ -103,13 +97,16 @@ int rp_client_writer_begin(struct rp_client *client, const struct client_ticket 
     writer->step_bytes = ticket->of.writer.step_bytes;
     writer->items_max = ticket->of.writer.items_max;
     writer->piece_count = pieces;
+    writer->share = rp_client_message_share(client, pieces);
     writer->steps_max = granted->window > 1 ? granted->window / 2 : 1;
     writer->stream_count = streams;
     uint64_t most = client->options.unacknowledged_max;
     writer->state = (struct rp_push_state){
         .window = granted->window,
         .unacknowledged_max = most > 0 ? most : 2 * (uint64_t)granted->window};
-    begin_streams(writer, 0, streams);
+    for (uint32_t i = 0; i < writer->stream_count; i++) {
+        writer->streams[i] = (struct client_stream){.repair_from = UINT64_MAX};
+    }
     return 0;
 }
 
@@ -140,6 +137,7 @@ void rp_client_writer_end(struct rp_client *client, struct client_writer *writer
         rp_client_message_free(client, writer->first);
     }
     writer->live = 0;
+    writer->share = 0;
     writer->blocked = 0;
     writer->repairing = 0;
     writer->probe = CLIENT_NONE;
@@ -154,7 +152,7 @@ void rp_client_writer_end(struct rp_client *client, struct client_writer *writer
 /* The message being filled, or a new one; null where none is free. */
 static struct client_message *filling(struct rp_client *client, struct client_writer *writer) {
     if (writer->filling == CLIENT_NONE) {
-        if (client->message_free_count == 0) {
+        if (rp_client_messages_room(client, writer) == 0) {
             return NULL;
         }
         writer->filling = rp_client_message_new(client, writer);
@@ -181,6 +179,7 @@ void rp_client_message_close(struct rp_client *client, struct client_writer *wri
     }
     uint16_t index = writer->filling;
     struct client_message *message = &client->messages[index];
+    assert(message->run_count + message->create_count > 0);
     uint32_t bytes = message->create_count * (uint32_t)sizeof(struct rp_create);
     uint8_t *creates = message->body + room_of(client) - bytes;
     reverse_creates((struct rp_create *)(void *)creates, message->create_count);
@@ -298,12 +297,12 @@ static uint32_t push_whole(struct rp_client *client, struct client_writer *write
     return count;
 }
 
-/* One step in pieces, all of it or nothing. */
+/* One step in messages of its own, all of it or nothing: in pieces, or alone in one. */
 static int push_pieces(struct rp_client *client, struct client_writer *writer, uint16_t stream,
                        const uint8_t *step, uint32_t flags) {
     uint32_t each = rp_piece_bytes(writer->step_bytes, writer->piece_count);
     rp_client_message_close(client, writer);
-    if (client->message_free_count < writer->piece_count + 1) { /* one more for a create */
+    if (rp_client_messages_room(client, writer) <= writer->piece_count) { /* a create's, too */
         return 0;
     }
     for (uint32_t i = 0; i < writer->piece_count; i++) {
@@ -344,7 +343,14 @@ static int refusal(const struct client_writer *writer, uint16_t stream) {
     return stream < writer->stream_count ? 0 : -RP_BAD_STREAM;
 }
 
-/* Steps in pieces carry no priority beside them: their items are created behind. */
+/* Does a step fill its datagram so far that a priority beside it has no room? */
+static int fills(const struct rp_client *client, const struct client_writer *writer) {
+    uint32_t heads = sizeof(struct rp_push) + sizeof(struct rp_run);
+    return heads + writer->step_bytes + 8 > room_of(client);
+}
+
+/* Such steps, and those in pieces, carry no priority beside them: their items are created behind.
+ */
 static uint32_t push_large(struct rp_client *client, struct client_writer *writer,
                            uint16_t stream, const uint8_t *steps, uint32_t count, uint32_t flags,
                            const double *priorities) {
@@ -399,13 +405,11 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
         return -RP_BAD_PRIORITY;
     }
     bound(writer, &count, &flags);
-    uint32_t taken = writer->piece_count > 1
-                         ? push_large(client, writer, stream, steps, count, flags, priorities)
-                         : push_whole(client, writer, stream, steps, count, flags, priorities);
+    int large = writer->piece_count > 1 || (priorities != NULL && fills(client, writer));
+    uint32_t taken = (large ? push_large : push_whole)(client, writer, stream, steps, count, flags,
+                                                       priorities);
     writer->state.steps_posted += taken;
-    if (flags & RP_RUN_ITEM && writer->piece_count == 1) {
-        writer->state.items_posted += taken;
-    }
+    writer->state.items_posted += flags & RP_RUN_ITEM && !large ? taken : 0;
     rp_client_sender_add(client, &writer->sender);
     return (int)taken;
 }

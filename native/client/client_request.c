@@ -25,7 +25,7 @@ uint16_t rp_client_ticket_index(const struct rp_client *client,
 /* ---- life of a ticket ---- */
 
 size_t rp_client_slot_open(struct client_slot *slot, uint8_t *memory, uint32_t batch_max) {
-    size_t bitmap = CLIENT_DATAGRAMS_MAX / 8;
+    size_t bitmap = CLIENT_AHEAD_MAX / 8;
     size_t holes = (batch_max + 63) / 64 * sizeof(uint64_t);
     size_t map = (batch_max * sizeof(uint32_t) + 63) & ~(size_t)63;
     if (slot != NULL) {
@@ -466,8 +466,11 @@ static int writer_answered(struct rp_client *client, struct client_ticket *ticke
         || granted.pieces_max > RP_PIECES_MAX) {
         return -RP_COUNT_drop_reserved;
     }
-    *ticket->of.writer.granted = granted;
     *ended = rp_client_writer_begin(client, ticket, &granted);
+    if (*ended == 0) { /* as many as this end has room for, too */
+        granted.streams = rp_client_writer_of(client, ticket->table)->stream_count;
+    }
+    *ticket->of.writer.granted = granted;
     return CLIENT_TAKEN;
 }
 

@@ -311,7 +311,7 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     sample->payload = rp_batch_payload(mtu, item_bytes);
     sample->bytes = rp_batch_bytes(sample->round_count, item_bytes);
     uint64_t datagrams = (sample->bytes + sample->payload - 1) / sample->payload;
-    if (datagrams > CLIENT_DATAGRAMS_MAX) {
+    if (datagrams > UINT32_MAX) { /* they are numbered by 32 bits: 1.6 TB in the smallest ones */
         return 0;
     }
     rp_client_fetch_begin(fetch_of(client, ticket), (uint32_t)datagrams);

@@ -33,7 +33,7 @@
 enum client_limits {
     CLIENT_UPDATES_MAX = 16,        /* update datagrams in flight */
     CLIENT_PIECES_MAX = 32,         /* pieces of a publication in flight */
-    CLIENT_DATAGRAMS_MAX = 1 << 18, /* of one batch or blob */
+    CLIENT_AHEAD_MAX = 1 << 16,     /* datagrams of one thing that are told apart; a power of two */
     CLIENT_COLUMNS_MAX = 64,        /* of a landing, after adjacent ones were merged */
     CLIENT_FETCHES_MAX = 64,        /* batches and blobs under way */
     CLIENT_RESTARTS_MAX = 3,        /* times a forgotten batch or a replaced blob is begun again */
@@ -96,8 +96,9 @@ struct client_sender {
 };
 
 struct client_fetch {   /* many datagrams of one thing; see client_fetch.c */
-    uint64_t *received; /* bitmap */
+    uint64_t *received; /* bitmap: a ring over [base, base + CLIENT_AHEAD_MAX) */
     uint64_t *asked;    /* bitmap: received, or part of a flight */
+    uint32_t base;      /* a multiple of 64; all below were received */
     uint32_t count;
     uint32_t received_count;
     uint32_t cursor; /* nothing below it is unasked */
@@ -137,6 +138,8 @@ struct client_blob {
     uint64_t wanted;
     uint64_t version;
     uint64_t size;
+    uint64_t summed; /* bytes, from the first */
+    uint32_t sum;    /* of these */
     uint32_t crc;
     uint16_t kind;
     uint8_t known; /* the first datagram has come, with version, size and crc */
@@ -345,6 +348,7 @@ struct client_writer {
     uint16_t blocked_count;
     uint16_t table;
     uint16_t stream_count;
+    uint16_t share;       /* messages that it may hold whatever others hold; see client_message.c */
     uint16_t stream_room; /* 0: a place that no writer was ever asked for */
     uint16_t probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none under way */
     uint16_t noted; /* the blocked message that has the place in the server's queue, as far as is
@@ -475,7 +479,8 @@ struct rp_client {
     struct client_message *messages;
     uint8_t *message_memory; /* message_bytes for each: body, run states, create states */
     size_t message_bytes;
-    uint32_t messages_max;  /* as the option says, or by the agreed mtu */
+    uint32_t messages_max;   /* as the option says, or by the agreed mtu */
+    uint32_t message_places; /* those, and the ones for shares */
     uint32_t messages_used; /* those beyond were never filled, nor written */
     uint16_t message_free;
     uint32_t message_free_count; /* those never filled among them */

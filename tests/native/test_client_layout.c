@@ -30,6 +30,11 @@ struct part {
     size_t bytes;
 };
 
+/* With those for the writers' shares. */
+static uint32_t places_of(uint32_t messages) {
+    return 2 * messages + 1;
+}
+
 /* 1. Given options small, odd and large. Expect parts that lie one behind the other, each with room
  *    for as many as its own limit says, and all of them in the block. */
 static void situation_parts(void) {
@@ -48,7 +53,8 @@ static void situation_parts(void) {
         uint32_t requests = all[i].requests_max, entries = 4 * all[i].batch_max;
         uint32_t mtu = i < 2 ? all[i].mtu : RP_MTU_MIN;
         CHECK(c->flights_max == messages + 4 * requests + 16 + 4 * 32, "%u", c->flights_max);
-        CHECK(c->heap_max == c->flights_max + 2 * requests + messages + all[i].tables_max + 3);
+        CHECK(c->heap_max == c->flights_max + 2 * requests + places_of(messages)
+                               + all[i].tables_max + 3);
         CHECK(c->tickets_max == requests + 1, "and one to close by");
         CHECK(i == 2 || c->messages_max == messages);
         uint32_t places = c->credit.sent_mask + 1;
@@ -69,8 +75,8 @@ static void situation_parts(void) {
             {c->updates.entries, entries * sizeof *c->updates.entries},
             {c->updates.seen, 2 * entries * sizeof *c->updates.seen},
             {c->updates.segments, requests * sizeof *c->updates.segments},
-            {c->messages, messages * sizeof *c->messages},
-            {c->message_memory, messages * rp_client_message_bytes(mtu)},
+            {c->messages, places_of(messages) * sizeof *c->messages},
+            {c->message_memory, places_of(messages) * rp_client_message_bytes(mtu)},
             {c->scratch, all[i].mtu - RP_HEADER_BYTES},
             {(const uint8_t *)world->memory + rp_client_bytes(&all[i], error), 0},
         };

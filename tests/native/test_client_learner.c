@@ -104,13 +104,14 @@ static void situation_pulled(uint32_t budget) {
     world_close(world);
 }
 
-/* 2. Given a batch of more datagrams than a client keeps account of. Expect it refused before
+/* 2. Given a batch of more datagrams than 32 bits can number. Expect it refused before
  *    anything is asked for, and the next one to land. */
 static void situation_too_large(void) {
     struct rp_client_options options = world_options();
+    options.batch_max = 4096;
     struct world *world = fresh(2, &options);
-    struct rp_landing huge = {.item_bytes = 1 << 23};
-    struct rp_sample request = {.count = BATCH};
+    struct rp_landing huge = {.item_bytes = UINT32_MAX - 7};
+    struct rp_sample request = {.count = 4096};
     int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &huge,
                                   world_later(world, 5000));
     uint64_t sent = world->ports[1].sent;

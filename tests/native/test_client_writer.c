@@ -546,6 +546,7 @@ static void situation_two_tables(void) {
     settle(world, MAIN);
     CHECK(state_of(world, ROWS).steps_stored == 4 && state_of(world, MAIN).steps_stored == 2);
     uint16_t left = RP_STREAMS_MAX - 2 - 1;
+    rp_client_end(world->client, -RP_CLOSED); /* a writer that goes on gets no other place */
     CHECK(rp_client_writer_reserve(world->client, MAIN, left) == 0, "the places that are left");
     CHECK(rp_client_writer_reserve(world->client, MAIN, left + 1) == -RP_FULL, "none is left");
     world_close(world);
