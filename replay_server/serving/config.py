@@ -222,14 +222,16 @@ def _renamed(given: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
 
 
 def _sampler(section: Mapping[str, Any], where: str) -> Prioritized | Uniform:
-    kind, alpha = section.get("sampler", "prioritized"), section.get("alpha", 0.6)
+    kind = section.get("sampler", "prioritized")
     if kind not in ("prioritized", "uniform"):
         raise ConfigError(f"{where}: sampler is {kind!r}; expected 'prioritized' or 'uniform'")
     if kind == "uniform":
         if "alpha" in section:
             raise ConfigError(f"{where}: a uniform sampler has no alpha")
         return Uniform()
-    return Prioritized(_number(alpha, "alpha", where))
+    if "alpha" not in section:
+        return Prioritized()
+    return Prioritized(_number(section["alpha"], "alpha", where))
 
 
 def _limiter(section: Mapping[str, Any], where: str) -> MinSize | SamplesPerInsert:

@@ -211,7 +211,8 @@ def room_of_module(module: str) -> str:
 
 
 def imported(module: str, text: str) -> list[str]:
-    """What a module of replay_server imports of it when it runs: "writing.block", "spec"."""
+    """What a module of replay_server imports of it when it runs: "writing.block", "spec". A public
+    name, of the package itself, is of the face."""
     tree = ast.parse(text)
     unseen = {
         inner
@@ -221,11 +222,20 @@ def imported(module: str, text: str) -> list[str]:
     }
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and node not in unseen:
-            above = module.split(".")[: -node.level] + (node.module or "").split(".")
-            at = ".".join(part for part in above if part)
+        if node in unseen:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            at = (node.module or "").split(".")
+            if node.level:
+                at = module.split(".")[: -node.level] + at
+            elif at.pop(0) != "replay_server":
+                continue
+            at = ".".join(part for part in at if part)
             names = [f"{at}.{name.name}".strip(".") for name in node.names]
-            found += [name if is_module(name) else at for name in names]
+            found += [name if is_module(name) else at or "client" for name in names]
+        elif isinstance(node, ast.Import):
+            whole = [name.name.partition(".") for name in node.names]
+            found += [rest or "client" for first, _, rest in whole if first == "replay_server"]
     return found
 
 
@@ -260,6 +270,10 @@ def test_python_imports_follow_the_rooms():
         ("requests.priorities", "from ..writing.writers import push_state", "writing.writers"),
         ("writing.block", "from ..client import Client", "client"),
         ("spec", "from . import client", "client"),
+        ("spec", "from replay_server.client import Client", "client"),
+        ("spec", "from replay_server import Client", "client"),
+        ("integrations.sb3", "from replay_server.bench import machine", "bench.machine"),
+        ("integrations.sb3", "import replay_server.serving.config as config", "serving.config"),
         ("observe.watch", "from ..bench import machine", "bench.machine"),
         ("batch", "def f():\n    from .requests import draws", "requests.draws"),
     ],
@@ -398,16 +412,19 @@ def test_only_transports_know_what_they_carry_over():
 
 def test_python_imports_follow_the_layers():
     """Given the packages. Expect torch in what trains only, one importer of the extension, and the
-    actor and the learner beside each other: what they share is replay_server/training/."""
+    actor and the learner beside each other: what they share is replay_server/training/. The demo
+    knows their command lines, but for the one that is both in turn."""
     face = tracked("replay_server/*.py")
     shared = ("training/networks.py", "training/weights.py")
     library = [path for path in face if not str(path).endswith(shared)]
-    torch = places(library, r"^(import|from) torch\b")
+    places_them = [path for path in tracked("deploy/*.py") if path.name != "sync.py"]
+    torch = places(library + places_them, r"^(import|from) torch\b")
     torch += places(library, r"^\s*(import|from) .*\b(networks|training\.weights)\b")
     learning = places(face, r"^\s*(import|from) (actor|learner|deploy)\b")
     engine = places(face, r"_engine\b.*import|import.*_engine\b", but=("_native.py", "_build.py"))
     loops = places(tracked("actor/*.py"), r"(import|from) (learner|deploy)\b")
     loops += places(tracked("learner/*.py"), r"(import|from) (actor|deploy)\b")
+    loops += places(places_them, r"^\s*(import|from) (actor|learner)\b")
     assert torch + learning + engine + loops == []
 
 

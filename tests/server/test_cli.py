@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from conformance import plain
 
-from replay_server import Client, Server, _native
-from replay_server.__main__ import EXIT_HOST, EXIT_USAGE, main
+from replay_server import Client, Prioritized, Server, Table, _native
+from replay_server.__main__ import EXIT_HOST, EXIT_USAGE, ServeArgs, main
 
 NO_CORE = "; the cores this process may use are 0" if _native.PINS else ", and no thread is pinned"
 
@@ -171,3 +171,11 @@ def test_every_command_tells_its_version(words):
     done = run(*words, "--version")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"replay-server \d+\.\d+\S*\n", done.stdout)
+
+
+def test_a_table_without_a_file_has_the_defaults_of_a_table():
+    """Given the defaults that `serve --help` shows. Expect those of Table and Prioritized."""
+    fields = Table.__dataclass_fields__
+    assert ServeArgs.alpha == Prioritized().alpha
+    assert ServeArgs.capacity == fields["capacity"].default
+    assert ServeArgs.writers == fields["writers"].default

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import resource
 import select
 import signal
@@ -12,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import cffi
 import numpy as np
 import pytest
 from conformance import FRAMES, plain, plain_rows, table
 
 from replay_server import Client, NStep, SamplesPerInsert, Server
 from replay_server._native import ffi, lib
-from replay_server.server import ServerOptions, memory_of
+from replay_server.server import Config, ServerOptions, memory_of
 from replay_server.serving.compiled import compile_tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +43,39 @@ def config(tmp_path) -> Path:
 def written(path: Path, *tables, **options) -> Path:
     path.write_bytes(compile_tables(tables, ServerOptions(**options)))
     return path
+
+
+HEADER = ROOT / "native/appliance/compiled.h"
+KEPT_APART = {"magic", "version", "bytes", "crc", "flags", "reserved", "name"}
+
+
+def struct_of(name: str) -> cffi.FFI:
+    """A structure of compiled.h, laid out as a compiler does."""
+    (found,) = re.findall(rf"^struct {name} {{.*?^}};", HEADER.read_text(), re.M | re.S)
+    layout = cffi.FFI()
+    layout.cdef(found.replace("RP_NAME_BYTES", str(32)))
+    return layout
+
+
+def test_the_header_and_the_compiler_of_configs_agree_field_by_field():
+    """Given a value of its own in each field. Expect each under its name in compiled.h's words."""
+    numbers = dict(sessions=31, sessions_per_address=7, batch_max=256, records=9, mtu=1400)
+    numbers |= dict(receive_budget=131, idle_ms=30_001, lapse_ms=103, weights_max=1 << 21)
+    limiter = SamplesPerInsert(2.5, 1011, error_buffer=(977.0, 3011.0))
+    made = table(plan=NStep(2), capacity=5000, writers=3, streams=5, window=70, limiter=limiter)
+    options = ServerOptions(**numbers, seed=17)
+    written, raw = compile_tables([made], options), Config((made,), options, 17).raw
+    at = 0
+    for name, given in (("rp_compiled_head", raw), ("rp_compiled_table", raw.tables[0])):
+        layout = struct_of(name)
+        size = layout.sizeof(f"struct {name}")
+        held = layout.from_buffer(written[at : at + size])
+        read = layout.cast(f"struct {name} *", held)
+        fields = [field for field, _ in layout.typeof(read).item.fields if field not in KEPT_APART]
+        values = {field: getattr(given, field) for field in fields}
+        assert {field: getattr(read, field) for field in fields} == values
+        assert len(set(values.values())) >= len(values) - 1, "two may be alike by chance"
+        at += size
 
 
 class Serving:
