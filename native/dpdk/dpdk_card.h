@@ -25,7 +25,7 @@ struct rp_card {
     int is_started;
     int is_opening; /* its opener asks the network for the address, and has let go of the lock */
     uint32_t members;
-    uint32_t taken; /* bit i: shard i is here */
+    _Atomic uint32_t taken; /* bit i: shard i is here */
     uint32_t mtu;
     uint32_t vlan;
     char host[RP_URL_HOST_BYTES]; /* a server's */

@@ -67,6 +67,11 @@ const char *rp_card_why_not(const struct rp_card *card, const struct rp_wire_pla
     return (place->serve ? check_shard : check_link)(card, place, options, why, size);
 }
 
+int rp_card_leads(const struct rp_card *card, uint32_t queue) {
+    uint32_t taken = atomic_load(&card->taken);
+    return (taken & ((2u << queue) - 1)) == 1u << queue;
+}
+
 int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard) {
     if (!card->serves && rp_share_join(&card->share, &wire->seat)) {
         return -1;

@@ -316,6 +316,8 @@ void rp_memif_facts(const struct rp_memif_server *server, struct rp_fact *facts,
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error);
 void rp_card_leave(struct rp_wire *wire);
+/* Whether that queue's shard is the first one that is there. */
+int rp_card_leads(const struct rp_card *card, uint32_t queue);
 /* Links that share a device, each from its own thread; joining and leaving within the lock of
  * wires. `drivers`: mbufs of the pool that the driver may hold. */
 void rp_share_open(struct rp_share *share, uint32_t mbufs, uint32_t drivers);

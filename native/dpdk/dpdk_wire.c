@@ -286,15 +286,16 @@ void rp_wire_close(struct rp_wire *wire) {
     pthread_mutex_unlock(&open_lock);
 }
 
-/* Where several shards or links share a card, only the first one reports the card's counts: then a
- * sum over them is right. */
+/* Where several shards or links share a card, only the first one that is there reports the card's
+ * counts: then a sum over them is right. */
 void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count) {
     struct rte_eth_stats all = {0}, one;
-    int first = (wire->lane_count == 0 || wire->lanes[0].queue == 0)
-        && (!wire->share || rp_share_reports(wire->share, &wire->seat));
+    int first = wire->share ? rp_share_reports(wire->share, &wire->seat)
+        : !wire->card || rp_card_leads(wire->card, wire->lanes[0].queue);
     uint32_t lanes = first && !wire->served ? wire->lane_count : 0;
     for (uint32_t i = 0; i < lanes; i++) { /* a device's lanes are neighbours */
-        if (wire->lanes[i].queue == 0 && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
+        int is_new = i == 0 || wire->lanes[i].device != wire->lanes[i - 1].device;
+        if (is_new && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
             all.imissed += one.imissed;
             all.ierrors += one.ierrors;
             all.rx_nombuf += one.rx_nombuf;

@@ -178,7 +178,7 @@ int rp_table_lookup(const struct rp_table *table, const struct rp_sample *reques
 
 /* ---- updating ---- */
 
-/* The item's slot, or the sentence that its key cannot be updated: -1 stale, -2 unknown.
+/* The item's slot, or why its key cannot be updated: -1 stale, -2 unknown.
  *
  * Keys are given to slots in turn, so the slot of a key of the last lap was last given to that very
  * key; and a positive leaf is a committed item that was not evicted (table.h). So mostly the leaf

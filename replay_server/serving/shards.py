@@ -17,6 +17,7 @@ from ..support.values import SHARDS_MAX
 PORTS = re.compile(r"(?P<host>[\w+]+://(?:\[[^\]]*\]|[^:/?\[]+)):(?P<port>\d+)(?P<options>\?.*)?")
 QUEUES = re.compile(r"[?&,]queues=(\d+)")
 ON_A_NETWORK = re.compile(r"[?&,](?:port=|vdev=net_(?:af_packet|af_xdp|tap))")
+MEMIF = re.compile(r"[?&,]vdev=net_memif\d*(?:[&,]|$)")
 
 
 def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ...]:
@@ -43,6 +44,11 @@ def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ..
             f"from 1 to {65536 - count}; the shards take that one and the next ones"
         )
     text = found["options"] or ""
+    if MEMIF.search(text):
+        raise ConfigError(
+            f"{count} shards at {options.url}: a memif socket has one server; serve one, or "
+            "several programs at sockets of their own"
+        )
     if ON_A_NETWORK.search(text) and not queues:
         text += f"&queues={count}"
     return tuple(

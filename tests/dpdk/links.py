@@ -211,10 +211,10 @@ def test_every_mbuf_of_a_small_pool_carries_frames(kind, mbufs):
 
 @pytest.mark.parametrize("mbufs", [64, 4095])
 def test_threads_that_live_on_leave_mbufs_to_those_that_come(kind, mbufs):
-    """Given 40 threads over two links, each with frames enough for a cache of its own, none of
+    """Given 100 threads over two links, each with frames enough for a cache of its own, none of
     which ends. Expect the weights in each thread's hands, and in the main one's."""
     with serving(kind):
-        assert done("live_on", device(kind, f",mbufs={mbufs}"), "40").strip() == "41"
+        assert done("live_on", device(kind, f",mbufs={mbufs}"), "100").strip() == "101"
 
 
 # -- frames made by hand, in the server's namespace ------------------------------------------------

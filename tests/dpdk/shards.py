@@ -85,12 +85,17 @@ def test_a_shard_alone_hears_all_its_clients():
             with Client(shard.address, timeout=5.0, connect_timeout=1.0) as client:
                 assert client.stats().sessions >= 1
 
+    def reports(shard: Server) -> int:
+        return next(fact.value for fact in shard.stats().facts if fact.name == "has_link")
+
     with serve(0) as first:
         visit(first)
         with serve(1) as other, Client(first.address) as stays:
             visit(other)
+            assert reports(first) == 1 and reports(other) == 0
             first.close()
             visit(other)
+            assert reports(other) == 1, "the card's facts are those of the first one that is there"
             with pytest.raises(errors.ReplayError):
                 stays.stats()
         with serve(0) as first:

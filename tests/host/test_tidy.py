@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -520,5 +521,6 @@ def test_the_tree_speaks_of_no_machine():
 @pytest.mark.parametrize("tool", [["check"], ["format", "--check"]])
 def test_ruff_agrees(tool: list[str]):
     """Given the Python. Expect ruff to find nothing."""
-    done = subprocess.run(["ruff", *tool, "."], cwd=ROOT, capture_output=True, text=True)
+    ruff = [sys.executable, "-m", "ruff", *tool, "."]
+    done = subprocess.run(ruff, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

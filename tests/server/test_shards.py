@@ -58,6 +58,9 @@ def test_shards_need_ports(url):
         shard_options(ServerOptions(url=url), 2)
     with pytest.raises(ConfigError, match="expected 1 to 16"):
         shard_options(ServerOptions(url=url), 17)
+    for memif in ("vdev=net_memif,role=server,socket=/run/x", "socket=/run/x&vdev=net_memif0"):
+        with pytest.raises(ConfigError, match="a memif socket has one server"):
+            shard_options(ServerOptions(url=f"dpdk://10.0.0.1:7400?{memif}"), 2)
     options = shard_options(ServerOptions(url="udp://127.0.0.1:7400", region="a"), 2)
     assert [each.region for each in options] == ["a.0", "a.1"]
 
