@@ -151,7 +151,8 @@ struct rp_link_options {
  *     push messages            messages_max, about 4 MiB. Each table's writer has one step's beside
  *                              them, and one for a create: so a limiter that holds one table back
  *                              stops no other, while the steps of all tables together are at most
- *                              as large as those messages. Beyond, the last writer has what is left
+ *                              as large as those messages. Beyond, the last writer has what is
+ *                              left; and creates whose windows are not complete use the share up
  *     streams                  RP_STREAMS_MAX, for the widest writer that each table ever had
  *     the ledger of keys       256 datagrams' worth of steps; the oldest give way, whoever's they
  *                              are. rp_link_keys takes one table's
@@ -174,7 +175,8 @@ int rp_link_stop_pump(struct rp_link *link);
 int rp_link_drive(struct rp_link *link, uint64_t timeout_ns);
 /* Ends it from any thread: other calls under way end with -RP_CLOSED, as all later ones will. It
  * always sends CLOSE, waits at most timeout_ns for the answer, and stops the pump. Once a call has
- * ended so, its landing, blob or result memory is not touched any more. Twice is fine. */
+ * ended so, its landing, blob or result memory is not touched any more. Twice is fine; who comes
+ * while another one ends it does not wait. */
 void rp_link_end(struct rp_link *link, uint64_t timeout_ns);
 /* Frees the handle, which no other thread may have any more; ends it first. */
 void rp_link_free(struct rp_link *link);
@@ -391,7 +393,9 @@ struct rp_block {
 /* Takes what there is room for; 0: all of it, RP_PENDING: call again, or a negative status. */
 int rp_link_push_block(struct rp_link *link, uint16_t table, struct rp_block *block,
                        uint64_t timeout_ns);
-/* An item at step steps[i] of stream streams[i]; priorities null: the table's running maximum. */
+/* An item at step steps[i] of stream streams[i]; priorities null: the table's running maximum. Best
+ * once its window is complete: until then it keeps a message of the writer's share, and is asked
+ * for again by time alone. */
 int rp_link_create(struct rp_link *link, uint16_t table, const uint16_t *streams,
                    const uint64_t *steps, const double *priorities, uint32_t count,
                    uint64_t timeout_ns);

@@ -12,9 +12,8 @@
  *     sum over sessions of credit == granted_sum <= receive_budget - sessions_max
  *
  * Draws are bounded too, since a request of 96 bytes may ask for a batch of a millisecond. A client
- * has at most `records` batches under way, and asks for the next when one has come. So what is
- * drawn for a session and not sent yet is at most what its records and the spare one hold. Each
- * tick begins anew: clients give batches up, and ask for others.
+ * has at most `records` batches under way, and asks for the next when one has come: so one turn,
+ * whose requests came before its answers, brings as many of them, and a spare one.
  */
 #include <assert.h>
 
@@ -92,30 +91,24 @@ uint32_t rp_credit_grant(struct rp_server *server, uint32_t session, uint32_t wa
 
 /* ---- draws ---- */
 
-/* 16 bits of it are enough: who comes back by chance in a tick of the same number is owed what it
- * was, for a tick. */
-static struct rp_line *line_now(struct rp_server *server, uint32_t session) {
+/* 16 bits of it are enough: who comes back by chance in a turn of the same number is held as in
+ * that one. */
+static uint32_t *drawn_now(struct rp_server *server, uint32_t session) {
     struct rp_line *line = &server->lines[session];
-    uint16_t tick = (uint16_t)(server->now_ns / (RP_TICK_MS * 1000000ull));
-    if (line->owed_tick != tick) {
-        line->owed_tick = tick;
-        line->owed = 0;
+    if (line->draw_turn != (uint16_t)server->turn) {
+        line->draw_turn = (uint16_t)server->turn;
+        line->turn_drawn = 0;
     }
-    return line;
+    return &line->turn_drawn;
 }
 
 int rp_credit_may_draw(struct rp_server *server, uint32_t session, uint32_t items) {
     uint64_t most = (uint64_t)server->limits.batch_max * (server->limits.records + 1);
-    return (uint64_t)line_now(server, session)->owed + items <= most;
+    return (uint64_t)*drawn_now(server, session) + items <= most;
 }
 
 void rp_credit_drawn(struct rp_server *server, uint32_t session, uint32_t items) {
-    line_now(server, session)->owed += items;
-}
-
-void rp_credit_sent(struct rp_server *server, uint32_t session, uint32_t items) {
-    struct rp_line *line = line_now(server, session);
-    line->owed -= rp_min(line->owed, items);
+    *drawn_now(server, session) += items;
 }
 
 void rp_credit_check(const struct rp_server *server) {

@@ -111,11 +111,8 @@ void rp_serve_batch(struct rp_call *call, const struct rp_record *record, uint32
                     uint32_t count) {
     struct cut cut = cut_of(call, record);
     uint32_t end = count < cut.datagrams - first ? first + count : cut.datagrams;
-    uint32_t i = first;
-    for (; i < end && rp_serve_lease(call->turn, 1); i++) {
+    for (uint32_t i = first; i < end && rp_serve_lease(call->turn, 1); i++) {
         rp_serve_send(call, write_datagram(call, &cut, i));
         rp_serve_early(call->turn);
     }
-    uint64_t items = (uint64_t)record->head.count * (i - first) + cut.datagrams - 1;
-    rp_credit_sent(call->server, call->session, (uint32_t)(items / cut.datagrams));
 }

@@ -257,11 +257,9 @@ void rp_credit_drop(struct rp_server *server, uint32_t session);
 /* Takes back what has lapsed by now. */
 void rp_credit_lapse(struct rp_server *server);
 void rp_credit_check(const struct rp_server *server);
-/* May so many more items be drawn for the session, beside those that it is owed? */
+/* May so many more items be drawn for the session in this turn? And they were. */
 int rp_credit_may_draw(struct rp_server *server, uint32_t session, uint32_t items);
-/* They were drawn; or sent, where a repeat counts again. */
 void rp_credit_drawn(struct rp_server *server, uint32_t session, uint32_t items);
-void rp_credit_sent(struct rp_server *server, uint32_t session, uint32_t items);
 
 /* ---- wait.c: requests that are held back ---- */
 struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,

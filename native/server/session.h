@@ -78,8 +78,8 @@ struct rp_line { /* volatile: one session's, while this process lives */
     uint32_t turn_sent;
     uint32_t pull_next;  /* the first datagram of that version it has not asked for yet */
     uint16_t want;       /* of its last request */
-    uint16_t owed_tick;  /* when `owed` was last begun anew, in ticks */
-    uint32_t owed;       /* items drawn for it since then and not sent yet */
+    uint16_t draw_turn;  /* the turn it was last drawn for in, and how many items */
+    uint32_t turn_drawn;
 };
 
 static inline uint32_t rp_session_mtu(const struct rp_session *session) {
