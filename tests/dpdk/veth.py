@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ import pytest
 from conformance import plain, plain_rows
 from losses import losing
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
+from until import until
 
 from replay_server import Client, NoRoom, ReplayError, Server
 from replay_server.bench.namespaces import OFFLOADS, _ethtool, send_whole_frames
@@ -92,14 +92,6 @@ def kind(request) -> str:
 
 def facts(server: Server) -> dict[str, int]:
     return {fact.name: fact.value for fact in server.stats().facts}
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Waits for a condition, in bounded time."""
-    end = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.002)
 
 
 def all_there(client: Client, keys, rows: dict[str, np.ndarray]) -> bool:
