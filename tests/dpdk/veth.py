@@ -223,14 +223,22 @@ def test_a_host_has_its_share_of_sessions(kind):
 
 def test_a_client_that_finds_nobody_gives_up_in_time(kind):
     """Given an address that nobody has. Expect a client of it to take its `connect_timeout`, the
-    waits of its device's opening included, both times."""
-    timeout = 1.5
+    waits of its device's opening included, both times.
+
+    Time itself is what is tested. A busy machine makes some tries longer, by any amount; waits that
+    are added make all of them longer, by 1.2 s. So the best of several processes counts.
+    """
+    timeout, added = 1.5, 1.2
     url = f"dpdk://198.18.0.77:{PORT}?{on(kind)},ip=198.18.0.9"
     command = the_pair().client.inside([sys.executable, "-c", IN_VAIN, url, str(timeout)])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    took = [float(word) for word in done.stdout.split()]
-    assert len(took) == 2, done.stderr
-    assert all(timeout - 0.1 < seconds < timeout + 0.7 for seconds in took), took
+    tries: list[float] = []
+    while len(tries) < 8 and not (tries and tries[-1] < timeout + added / 2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        took = [float(word) for word in done.stdout.split()]
+        assert len(took) == 2, done.stderr
+        assert min(took) > timeout - 0.1, took  # it never gives up early
+        tries.append(max(took))
+    assert tries[-1] < timeout + added / 2, tries
 
 
 # -- what goes wrong -----------------------------------------------------------------------------
