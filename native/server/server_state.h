@@ -57,8 +57,9 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 };
 
 #define RP_REGION_MAGIC UINT64_C(0x6E6F696765525052) /* the bytes "RPRegion" */
-/* One more where a structure of the region changes its size, or one of the process's memory behind
- * it: a counter does that too. tests/native/test_config.c has the numbers that go along. */
+/* One more where a field of the region's structures changes its size, order or meaning, or a
+ * structure of the process's memory behind it its size: a counter does that too. The numbers that
+ * go along are in tests/native/test_region_layout.c and test_config.c. */
 enum rp_region_version { RP_REGION_VERSION = 11 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");

@@ -166,6 +166,8 @@ def test_an_interrupt_leaves_no_request_under_way(client, call):
 
 @pytest.mark.parametrize("prefetch", [1, 3])
 def test_an_interrupted_next_holds_no_more_than_its_prefetch(client, prefetch):
+    """Given next() of batches that is interrupted at each place in turn. Expect no request left
+    behind: at most one place a batch ahead is taken, and none once all is closed."""
     with client.batches("main", 16, prefetch=prefetch, keep=2) as batches:
         next(batches)
         free, at, where = places_left(client), 0, ""

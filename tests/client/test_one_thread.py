@@ -50,6 +50,8 @@ def test_a_sample_that_waits_makes_items_of_what_its_thread_added(url):
 
 
 def test_can_sample_says_what_sample_does_once_the_minimum_was_reached():
+    """Given a table one row short of its minimum, then at it, half of its items of priority 0, then
+    reset. Expect can_sample to say no, yes and no, and sample to draw where it says yes."""
     table = Table("m", step=PLAIN, capacity=256, limiter=MinSize(100))
     with Server([table], "udp://127.0.0.1:0") as server, Client(server.address) as client:
         keys = client.extend("m", {"x": np.arange(99)})
@@ -141,6 +143,8 @@ def test_more_priorities_than_a_client_has_room_for_are_set_in_parts():
 
 
 def test_weights_of_any_buffer_travel_whole():
+    """Given arrays of several kinds, one with gaps, and what holds no bytes. Expect each buffer's
+    bytes to come back, and the rest refused, a network with what to publish instead."""
     buffers = [
         np.arange(1, 5, dtype=np.float64),
         memoryview(np.arange(1, 5, dtype=np.float32)),

@@ -287,11 +287,15 @@ def rows_of(autoreset, seen):
     ],
 )
 def test_plans_name_what_other_libraries_call_it(make, said):
+    """Given a plan with an argument as other libraries call it, or misspelt. Expect ConfigError
+    with the name that it has here."""
     with pytest.raises(ConfigError, match=said):
         make()
 
 
 def test_a_column_that_is_misspelt_is_the_one_named():
+    """Given offsets of a misspelt column. Expect SpecError to name it and the column that was
+    meant."""
     with pytest.raises(SpecError, match=r"no column 'observatoin' in .*'observation'"):
         Offsets({"observatoin": (0, 1), "reward": (0,)})._resolve(SPEC)
 
@@ -307,6 +311,8 @@ def test_what_is_no_name_names_no_table(client):
     "weights", [np.array([np.ones(2), None], object), np.ma.masked_array([1.0, 2.0], [True, False])]
 )
 def test_arrays_that_are_no_numbers_are_no_weights(client, weights):
+    """Given weights that are an array of objects, or a masked one. Expect ConfigError: numbers
+    alone are published."""
     with pytest.raises(ConfigError, match="publish numbers"):
         client.publish_weights(weights)
 

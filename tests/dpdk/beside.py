@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from conformance import plain
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
-from veth import KINDS, PORT, WAIT_S, ip, serving, until
+from until import until
+from veth import KINDS, PORT, WAIT_S, ip, serving
 
 from replay_server import Client, ReplayError, Server
 

@@ -11,7 +11,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -19,6 +18,7 @@ import pytest
 from conformance import plain, plain_rows
 from namespaces import INTERFACE, SERVER, inside, on, the_pair
 from neighbours import EVERYONE, OWN, THIEF, Listener, colons
+from until import until
 from veth import (
     KINDS,
     PORT,
@@ -32,7 +32,6 @@ from veth import (
     mac_of,
     raw,
     server_mac,
-    until,
 )
 
 from replay_server import Client, Server
@@ -74,12 +73,13 @@ class Served:
 
     def until(self, name: str, least: int = 1) -> dict:
         """Its facts, once that one is there."""
-        for _ in range(int(WAIT_S * 100)):
+
+        def there() -> dict | None:
             facts = self.facts()
-            if (facts[name] if isinstance(facts[name], int) else len(facts[name])) >= least:
-                return facts
-            time.sleep(0.01)
-        raise AssertionError(f"{name}: {facts}")
+            value = facts[name]
+            return facts if (value if isinstance(value, int) else len(value)) >= least else None
+
+        return until(there, f"{name} is {least} at least", said=lambda: str(self.facts()))
 
 
 @contextmanager
@@ -203,8 +203,8 @@ def test_another_mac_address_of_its_interface_is_taken_up(kind):
         assert server.until("mac_changes", 2)["remark"] == told["remark"]
         with raw() as send:
             send(arp(1, THIEF, SERVER, EVERYONE))
-        while "says it has this one's address" not in server.facts()["remark"]:
-            time.sleep(0.01)
+        remark = "says it has this one's address"
+        until(lambda: remark in server.facts()["remark"], "the thief is remarked on")
 
 
 def test_a_client_past_the_kernel_takes_up_another_mac_address_of_its_interface(kind):

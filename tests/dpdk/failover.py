@@ -30,6 +30,7 @@ from interfaces import NO_NAMESPACES, told, xdp_off, xdp_there
 from losses import attach
 from namespaces import INTERFACE, SERVER, inside, the_pair
 from neighbours import EVERYONE, THIEF, Listener, colons, set_mac, url_of
+from until import until
 from veth import (
     KINDS,
     URL,
@@ -42,7 +43,6 @@ from veth import (
     raw,
     server_mac,
     serving,
-    until,
 )
 
 from replay_server import Client, ReplayError, Server

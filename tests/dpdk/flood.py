@@ -19,6 +19,7 @@ from conformance import plain_rows
 from namespaces import INTERFACE, SERVER, the_pair
 from neighbours import EVERYONE, THIEF, colons
 from reasons import icmp, ip_packet, udp
+from until import until
 from veth import (
     KINDS,
     PORT,
@@ -31,7 +32,6 @@ from veth import (
     raw,
     server_mac,
     serving,
-    until,
 )
 
 from replay_server import Client

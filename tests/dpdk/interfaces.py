@@ -22,6 +22,7 @@ from losses import attach
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
 from neighbours import PROCESS, url_of
 from test_nic import CARD, SCRIPT
+from until import until
 from veth import (
     PORT,
     URL,
@@ -33,7 +34,6 @@ from veth import (
     raw,
     server_mac,
     serving,
-    until,
 )
 
 from replay_server import Client, ReplayError, Server

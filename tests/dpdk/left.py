@@ -23,7 +23,8 @@ from conformance import plain
 from interfaces import PROCESS, used
 from losses import attach, bpf
 from namespaces import inside, leaked_mbufs, the_pair
-from veth import KINDS, WAIT_S, ip, until
+from until import until
+from veth import KINDS, WAIT_S, ip
 
 from replay_server import ReplayError, Server
 from replay_server.observe.xdp import LEFT, with_xdp

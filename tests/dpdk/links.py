@@ -185,7 +185,7 @@ def test_a_device_that_goes_is_told_to_all_its_links(kind):
             assert end.stdout.readline().strip() == "there"
             with inside(pair.client):
                 subprocess.run(["ip", "link", "del", INTERFACE], check=True, timeout=WAIT_S)
-            told, _ = end.communicate(timeout=WAIT_S)
+            told, _ = end.communicate(timeout=2 * WAIT_S)
         assert told.split() == ["sampling", "pinging", "adding", "closed"], told
 
 
@@ -419,8 +419,9 @@ def look_on(url: str, count: str) -> None:
 
 
 def lose(url: str) -> None:
-    """Says what was told that the device is gone."""
-    client, other = Client(url, timeout=WAIT_S), Client(url, timeout=WAIT_S)
+    """Says what was told that the device is gone. A call that is not told waits for its timeout,
+    which is longer than the test waits for this process."""
+    client, other = (Client(url, timeout=10 * WAIT_S) for _ in range(2))
     writer = client.writer("main")
     step = {"action": 0, "reward": 0.0, "terminated": False, "truncated": False}
 
@@ -432,7 +433,6 @@ def lose(url: str) -> None:
 
     other.ping()
     print("there", flush=True)
-    begin = time.monotonic()
     meet("sampling", partial(other.sample, "main", 1))  # nothing is there: it waits
     meet("pinging", client.ping)
     meet("adding", lambda: (writer.add(observation=np.zeros(3), **step), writer.flush()))
@@ -444,7 +444,6 @@ def lose(url: str) -> None:
     other.close()
     with pytest.raises(ReplayError, match="there is no network interface"):
         Client(url)
-    assert time.monotonic() - begin < WAIT_S / 2
     print("closed")
 
 

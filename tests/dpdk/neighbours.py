@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from conformance import plain, plain_rows
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
+from until import until
 from veth import (
     KINDS,
     PORT,
@@ -34,7 +35,6 @@ from veth import (
     raw,
     server_mac,
     serving,
-    until,
 )
 
 from replay_server import Client, ReplayError, Server

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
+from until import until
 
 from deploy import networks
 from deploy.networks import network
@@ -61,11 +61,9 @@ def test_without_network_namespaces_the_other_one_is_named(monkeypatch):
         network("dpdk")
 
 
-def until(true: Callable[[], bool], what: str, processes: list[Process]) -> None:
-    end = time.monotonic() + BOUND_S
-    while not true():
-        assert time.monotonic() < end, f"{what}\n" + "\n".join(p.last_lines() for p in processes)
-        time.sleep(0.05)
+def awaited(true: Callable[[], bool], what: str, processes: list[Process]) -> None:
+    """Waits for it; a failure tells what each program said last."""
+    until(true, what, BOUND_S, said=lambda: "\n".join(each.last_lines() for each in processes))
 
 
 @pytest.mark.parametrize("transport", TOLD)
@@ -88,7 +86,7 @@ def test_three_actors_and_a_learner_beside_each_other(transport, tmp_path):
 
         program = [sys.executable, "-u", "-m"]
         server = start("server", place.served([*program, "replay_server", "serve", str(toml)]))
-        until(lambda: "serving at" in server.log.read_text(), "the server serves", processes)
+        awaited(lambda: "serving at" in server.log.read_text(), "the server serves", processes)
         address = server.log.read_text().partition("serving at ")[2].split()[0]
         common = ["--run", str(tmp_path), "--actors", str(ACTORS), *OPTIONS]
         for number in range(ACTORS):
@@ -104,7 +102,7 @@ def test_three_actors_and_a_learner_beside_each_other(transport, tmp_path):
             *((f"actor-{number}", 300) for number in range(ACTORS)),
             ("learner", 20),
         ):
-            until(partial(reached, name, least), name, processes)
+            awaited(partial(reached, name, least), name, processes)
         with place.own(), Client(address) as client:
             stored = client.stats().counters["steps_committed"]
         assert stored >= 300 * ACTORS

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 
 import namespaces
 import pytest
 from conformance import Place, plain, plain_rows
+from until import until
 
 from replay_server import Client
 from replay_server.__main__ import main
@@ -113,12 +113,13 @@ def counted(server) -> dict[str, int]:
 
 
 def reach(server, wanted: dict[str, int]) -> dict[str, int]:
-    """Waits until each of these counts is there; a bound far beyond what it takes."""
-    deadline = time.monotonic() + 20.0
-    while any((now := counted(server))[name] < value for name, value in wanted.items()):
-        assert time.monotonic() < deadline, f"{wanted} never came, but {now}"
-        time.sleep(0.002)
-    return now
+    """Waits until each of these counts is there."""
+
+    def there() -> dict[str, int] | None:
+        now = counted(server)
+        return now if all(now[name] >= value for name, value in wanted.items()) else None
+
+    return until(there, str(wanted), said=lambda: str(counted(server)))
 
 
 def test_each_reason_is_counted_alone(stage, capsys):

@@ -1,4 +1,5 @@
-/* Clients killed under full traffic: the server goes on, and nothing it acknowledged is lost.
+/* Given clients killed under full traffic. Expect the server to go on, and nothing it acknowledged
+ * to be lost.
  *
  * In each round two processes, a pushing and a sampling one, are killed by SIGKILL while the server
  * is at work. A timer of this test stops the server's thread at odd moments for some hundred

@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ import pytest
 from conformance import plain, plain_rows
 from losses import losing
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
+from until import until
 
 from replay_server import Client, NoRoom, ReplayError, Server
 from replay_server.bench.namespaces import OFFLOADS, _ethtool, send_whole_frames
@@ -92,14 +92,6 @@ def kind(request) -> str:
 
 def facts(server: Server) -> dict[str, int]:
     return {fact.name: fact.value for fact in server.stats().facts}
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Waits for a condition, in bounded time."""
-    end = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.002)
 
 
 def all_there(client: Client, keys, rows: dict[str, np.ndarray]) -> bool:
@@ -231,14 +223,22 @@ def test_a_host_has_its_share_of_sessions(kind):
 
 def test_a_client_that_finds_nobody_gives_up_in_time(kind):
     """Given an address that nobody has. Expect a client of it to take its `connect_timeout`, the
-    waits of its device's opening included, both times."""
-    timeout = 1.5
+    waits of its device's opening included, both times.
+
+    Time itself is what is tested. A busy machine makes some tries longer, by any amount; waits that
+    are added make all of them longer, by 1.2 s. So the best of several processes counts.
+    """
+    timeout, added = 1.5, 1.2
     url = f"dpdk://198.18.0.77:{PORT}?{on(kind)},ip=198.18.0.9"
     command = the_pair().client.inside([sys.executable, "-c", IN_VAIN, url, str(timeout)])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    took = [float(word) for word in done.stdout.split()]
-    assert len(took) == 2, done.stderr
-    assert all(timeout - 0.1 < seconds < timeout + 0.7 for seconds in took), took
+    tries: list[float] = []
+    while len(tries) < 8 and not (tries and tries[-1] < timeout + added / 2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        took = [float(word) for word in done.stdout.split()]
+        assert len(took) == 2, done.stderr
+        assert min(took) > timeout - 0.1, took  # it never gives up early
+        tries.append(max(took))
+    assert tries[-1] < timeout + added / 2, tries
 
 
 # -- what goes wrong -----------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from dataclasses import replace
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from until import until
 
 from replay_server import Client, ReplayError, Server, Table
 from replay_server.__main__ import EXIT_USAGE, main
@@ -308,13 +308,6 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def wait_until(true, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_ladder_leaves_nothing(number, tmp_path):
     """Given a signal in the middle. Expect no process, namespace or folder left; after a kill -9,
@@ -340,7 +333,7 @@ def test_a_stopped_ladder_leaves_nothing(number, tmp_path):
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not marked(mark))
+    until(lambda: not marked(mark), "every process of the ladder ends")
     if number != signal.SIGKILL:
         assert process.returncode == ladder.EXIT_STOPPED
         assert "stopped before the end" in printed

@@ -499,6 +499,32 @@ def test_every_known_bug_still_applies():
     assert patches and stale == []
 
 
+def goals_missing(text: str) -> list[str]:
+    """The tests of a Python file whose docstring does not say what is given and expected."""
+    return [
+        f"{node.lineno}: {node.name}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not re.search(r"\bGiven\b.*\bExpect\b", ast.get_docstring(node) or "", re.DOTALL)
+    ]
+
+
+def test_every_test_says_its_goal():
+    """Given the tests. Expect "Given ... Expect ..." in each of Python, a C file that opens with
+    what it shows and says or names what its groups hold; and a test without a goal to be found."""
+    missing = {path.name: goals_missing(path.read_text()) for path in tracked("tests/*.py")}
+    assert {name: tests for name, tests in missing.items() if tests} == {}
+    programs = [path for path in tracked("tests/*.c") if path.name.startswith("test_")]
+    texts = {path.name: path.read_text() for path in programs}
+    assert len(texts) > 90
+    assert [name for name, text in texts.items() if not text.startswith("/* ")] == []
+    said = r"\bGiven\b|\bcheck_group\("
+    assert [name for name, text in texts.items() if not re.search(said, text)] == []
+    assert goals_missing('def test_a():\n    """Given a."""\n') == ["1: test_a"]
+    assert goals_missing('def test_a():\n    """Given a. Expect\n    b."""\n') == []
+
+
 def test_the_table_of_tests_names_what_is_there():
     """Given tests/README.md. Expect each file, bug and folder it names to be there."""
     text = (ROOT / "tests/README.md").read_text()

@@ -337,12 +337,15 @@ WRONG = {
 
 @pytest.mark.parametrize("env_id", WRONG)
 def test_a_game_that_does_not_exist_is_told_the_nearest(env_id):
+    """Given the name of a game that does not exist. Expect EnvError with that name and the one that
+    was probably meant."""
     with pytest.raises(EnvError) as refused:
         make_envs(env_id, 2)
     assert env_id in str(refused.value) and WRONG[env_id] in str(refused.value)
 
 
 def test_a_protocol_that_does_not_exist_is_refused():
+    """Given a misspelt protocol. Expect EnvError with those that there are."""
     with pytest.raises(EnvError, match="sticky, apex"):
         make_envs("ALE/Pong-v5", 2, protocol="sticki")
 

@@ -35,7 +35,8 @@ def test_an_action_that_is_none_of_the_nets_is_named(action):
 
 @pytest.mark.parametrize(("row", "state"), [(0, 9), (1, -4)])
 def test_a_state_that_is_none_of_the_linear_nets_is_named(row, state):
-    """Given one state outside those of a table, where an item begins or where it leads."""
+    """Given one state outside those of a table, where an item begins or where it leads. Expect
+    SpecError with the column, the state and the item's key."""
     spec = Spec((Column("observation", np.int64), *SPEC.columns[1:]))
     preset = changed(CARTPOLE, network="linear", states=9, n=1)
     learner = Learner(spec=spec, actions=2, preset=preset, seed=3)

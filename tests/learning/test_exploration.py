@@ -19,6 +19,8 @@ from replay_server.writing.autoreset import Autoreset, flags_from_infos, mode_of
 
 
 def test_the_ladder_is_over_all_environments_of_all_actors():
+    """Given one environment, 8, and 3 actors of 4 each. Expect the epsilons of Horgan et al. over
+    all of them, each actor its own part, and ValueError for an actor beyond the last."""
     assert epsilons(1).tolist() == [0.4]
     ladder = epsilons(8)
     assert ladder == pytest.approx([0.4 ** (1 + 7 * i / 7) for i in range(8)])
@@ -32,6 +34,8 @@ def test_the_ladder_is_over_all_environments_of_all_actors():
 
 
 def test_actions_are_greedy_but_for_epsilon():
+    """Given 4000 choices by values two of which are the best, under epsilons 0, 0.5 and 1. Expect
+    the first of the best, but for as large a share of other actions as chance has then."""
     q = np.tile(np.array([[0.0, 2.0, 2.0, 1.0]]), (3, 1))
     choose = EpsilonGreedy(np.array([0.0, 0.5, 1.0]), 4, np.random.default_rng(1))
     taken = np.array([choose(q) for _ in range(4000)])
@@ -41,6 +45,8 @@ def test_actions_are_greedy_but_for_epsilon():
 
 
 def test_the_generators_course_does_not_depend_on_the_network():
+    """Given two choosers of one seed and different values. Expect their generators in the same
+    state after 50 choices."""
     a, b = (EpsilonGreedy(np.full(4, 0.3), 3, np.random.default_rng(7)) for _ in range(2))
     for step in range(50):
         a(np.zeros((4, 3)))
@@ -49,6 +55,8 @@ def test_the_generators_course_does_not_depend_on_the_network():
 
 
 def test_seeds_of_different_purposes_never_meet():
+    """Given purposes, seeds, actors and lives. Expect all their seeds to differ, a first life to
+    have the run's own, and ValueError for a seed or an index beyond its bound."""
     purposes = ("train", "select", "confirm", "evaluate")
     seen = {seed_for(p, s, i) for p in purposes for s in (0, 1, 2**32 - 1) for i in range(50)}
     assert len(seen) == 4 * 3 * 50
@@ -62,6 +70,8 @@ def test_seeds_of_different_purposes_never_meet():
 
 
 def test_the_same_seeds_give_the_same_episodes():
+    """Given three environments stepped alike twice, reset with the same seeds. Expect the same
+    observations."""
     runs = []
     for _ in range(2):
         envs = make_envs("CartPole-v1", 3)
@@ -76,6 +86,7 @@ def test_the_same_seeds_give_the_same_episodes():
 
 
 def test_actions_that_are_not_discrete_are_refused():
+    """Given a space of continuous actions, and one that counts from 1. Expect ValueError."""
     env = gymnasium.Env()
     for space in (spaces.Box(-1, 1, (2,)), spaces.Discrete(3, start=1)):
         env.action_space = space

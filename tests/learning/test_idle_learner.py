@@ -6,18 +6,18 @@ Real sockets; that a session was given up is read off the server's counter, with
 from __future__ import annotations
 
 import math
-import time
 import warnings
 
 import numpy as np
 import pytest
 from silent import Silent
+from until import until
 
 from replay_server import Client, Column, Prioritized, Row, Server, Spec, Table
 from replay_server.errors import SessionExpired
 
 SPEC = Spec((Column("observation", np.float32, (2,)),))
-COUNT, BOUND_S = 40, 20.0
+COUNT = 40
 
 
 @pytest.fixture
@@ -34,10 +34,8 @@ def served():
 
 def given_up(server):
     """Waits, and says nothing to the server, until it has given the learner's session up."""
-    before, end = server.counters()["sessions_expired"], time.monotonic() + BOUND_S
-    while server.counters()["sessions_expired"] == before:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    before = server.counters()["sessions_expired"]
+    until(lambda: server.counters()["sessions_expired"] > before, "the session is given up")
 
 
 def priorities(learner, keys):

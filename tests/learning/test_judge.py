@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.wrappers import TimeLimit
-from test_programs import until
+from until import until
 
 from deploy import demo as demo_module
 from deploy import sync
@@ -238,7 +238,7 @@ def test_a_demo_says_what_it_killed_and_what_is_lost(tmp_path, monkeypatch, caps
         process = Process(name, [sys.executable, "-c", deaf], tmp_path / f"{name}.log")
         monkeypatch.setattr(process, "end", lambda real=process.end: real(0.0))
         demo.processes.append(process)
-        until(lambda log=process.log: "deaf" in log.read_text(), "deaf", [process])
+        until(lambda log=process.log: "deaf" in log.read_text(), "deaf", said=process.last_lines)
     folder = tmp_path / "checkpoints"
     checkpoint.save(folder, "step-000000900", {"w": torch.zeros(1)}, {"learner_step": 900})
     checkpoint.save(folder, "solved-1000", {"w": torch.zeros(1)}, {"learner_step": 1000})

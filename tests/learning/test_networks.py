@@ -49,6 +49,8 @@ def some(spec, batch, stack):
     ],
 )
 def test_every_network_gives_one_value_an_action(kind, spec, stack):
+    """Given each network over columns and stacks that suit it. Expect one float32 an action, for
+    bare rows too where the stack is 1, and gradients that flow."""
     network = network_from(kind, spec, 5, stack=stack, states=6)
     q = network(leaves("observation", some(spec, 3, stack)))
     assert q.shape == (3, 5) and q.dtype == torch.float32
@@ -59,6 +61,7 @@ def test_every_network_gives_one_value_an_action(kind, spec, stack):
 
 
 def test_nature_has_the_published_sizes():
+    """Given the network for images. Expect the three convolutions of Mnih et al."""
     shapes = [tuple(p.shape) for p in network_from("nature", IMAGE, 6, stack=4).parameters()]
     assert (32, 4, 8, 8) in shapes and (64, 32, 4, 4) in shapes and (64, 64, 3, 3) in shapes
 
@@ -81,6 +84,7 @@ def test_colours_and_frames_become_channels_in_order():
 
 
 def test_the_dueling_head_ignores_what_all_advantages_share():
+    """Given a constant added to all advantages. Expect the same values."""
     network = network_from("mlp", VECTOR, 3, seed=1)
     observation = some(VECTOR, 4, 1)["observation"]
     before = network(observation)
@@ -90,6 +94,8 @@ def test_the_dueling_head_ignores_what_all_advantages_share():
 
 
 def test_the_linear_network_is_a_table_of_zeros():
+    """Given a new linear network, then one weight of it set. Expect zeros everywhere, then that
+    value for its state and action alone."""
     network = network_from("linear", STATE, 2, states=6)
     assert not network(torch.arange(6)).any()
     with torch.no_grad():
@@ -99,6 +105,8 @@ def test_the_linear_network_is_a_table_of_zeros():
 
 
 def test_seeds_fix_the_weights_and_leave_the_global_generator_alone():
+    """Given two networks of one seed and one of another. Expect the two equal, the third different,
+    and torch's own generator where it was."""
     torch.manual_seed(9)
     expected = torch.rand(1)
     torch.manual_seed(9)
@@ -110,6 +118,8 @@ def test_seeds_fix_the_weights_and_leave_the_global_generator_alone():
 
 
 def test_networks_that_do_not_suit_the_columns_are_refused():
+    """Given networks with columns they cannot read, a kind that does not exist, no actions. Expect
+    SpecError that says what is expected."""
     for kind, spec, words in [
         ("transformer", VECTOR, "expected one of mlp"),
         ("nature", VECTOR, "takes one column"),
@@ -127,11 +137,14 @@ def test_networks_that_do_not_suit_the_columns_are_refused():
 
 
 def test_the_least_image_of_the_nature_network_has_36_pixels_a_side():
+    """Given images of 36 by 36. Expect the network to take them."""
     network = network_from("nature", spec_of(Column("observation", "uint8", (36, 36))), 2)
     assert network(torch.zeros(3, 1, 36, 36)).shape == (3, 2)
 
 
 def test_a_state_that_the_linear_network_has_no_place_for_is_named():
+    """Given states of a table of six, one beyond it. Expect values for those inside, and SpecError
+    with what was seen, what there is and the option to change."""
     network = network_from("linear", STATE, 2, states=6)
     assert network(torch.tensor([[5], [0]])).shape == (2, 2)
     with pytest.raises(SpecError, match=r"states 2 to 6, and .* 0 to 5; say more --states"):
@@ -139,6 +152,8 @@ def test_a_state_that_the_linear_network_has_no_place_for_is_named():
 
 
 def test_weights_survive_the_way_through_bytes():
+    """Given a network's weights as bytes, made twice. Expect equal bytes, the document back, and
+    another network that loads them equal to the first."""
     network = network_from("mlp", VECTOR, 2, seed=1)
     data = weights.to_bytes(network.state_dict(), 1234, {"commit": "abc"})
     assert data == weights.to_bytes(network.state_dict(), 1234, {"commit": "abc"})
@@ -152,6 +167,8 @@ def test_weights_survive_the_way_through_bytes():
 
 
 def test_bytes_that_are_not_weights_are_refused():
+    """Given bytes cut short, headers that lie, and 300 flipped bits. Expect WeightsError, or
+    weights where the flip hit a value, and never another exception."""
     good = weights.to_bytes({"a": torch.zeros(3)}, 1)
     size = int.from_bytes(good[:8], "little")
     header = json.loads(good[8 : 8 + size])
@@ -180,6 +197,8 @@ def test_bytes_that_are_not_weights_are_refused():
 
 
 def test_weights_of_another_network_are_refused_by_name():
+    """Given weights that lack a tensor, have one more, or one of another shape. Expect WeightsError
+    that names it, and the network as it was."""
     network = network_from("mlp", VECTOR, 2)
     before = {name: t.clone() for name, t in network.state_dict().items()}
     state = network.state_dict()
@@ -228,6 +247,8 @@ VECTOR_STEP = spec_of(
 
 
 def test_a_resumed_run_continues_bit_for_bit(tmp_path):
+    """Given 20 learner steps in one run, and 8 and 12 in two with a checkpoint between them. Expect
+    the same losses."""
     whole = trained(3, 20)
     first = trained(3, 8, folder=tmp_path)
     rest = trained(99, 12, resume=checkpoint.latest(tmp_path))
@@ -235,6 +256,8 @@ def test_a_resumed_run_continues_bit_for_bit(tmp_path):
 
 
 def test_the_newest_whole_checkpoint_is_found_and_a_damaged_one_is_not(tmp_path):
+    """Given no checkpoint, two, and then the newer one cut short. Expect none, the newer and the
+    older, and WeightsError for one that is damaged or missing."""
     assert checkpoint.latest(tmp_path) is None
     trained(1, 2, folder=tmp_path)
     trained(1, 5, folder=tmp_path)
@@ -249,6 +272,8 @@ def test_the_newest_whole_checkpoint_is_found_and_a_damaged_one_is_not(tmp_path)
 
 
 def test_presets_are_the_decided_numbers():
+    """Given the presets. Expect the numbers that were decided for CartPole and those of Horgan et
+    al., a sentence of help for each setting, and ValueError for a name that is none."""
     cartpole, paper = preset("cartpole"), preset("apex-paper")
     assert (cartpole.hidden, cartpole.learning_rate, cartpole.batch) == ((128, 128), 5e-4, 128)
     assert (cartpole.n, cartpole.gamma, cartpole.clip_norm) == (3, 0.99, 10.0)

@@ -20,12 +20,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from test_runs import PROMISED, series
+from until import until
 
 from actor.__main__ import Program as Actor
 from deploy import demo as demo_module
@@ -50,15 +50,9 @@ SETTINGS = changed(CARTPOLE, envs=4, batch=32, min_size=200, capacity=50_000)
 OPTIONS = ["--envs", "4", "--batch", "32", "--min-size", "200", "--capacity", "50000"]
 
 
-def until(condition, what, processes):
-    """The condition's value once it is true; a failure tells what each program said last."""
-    deadline = time.monotonic() + BOUND_S
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.02)
-    said = "\n".join(f"-- {p.name} ({p.ended()})\n{p.last_lines(8)}" for p in processes)
-    pytest.fail(f"not within {BOUND_S:.0f} s: {what}\n{said}")
+def last_said(processes) -> str:
+    """What each of these programs said last."""
+    return "\n".join(f"-- {p.name} ({p.ended()})\n{p.last_lines(8)}" for p in processes)
 
 
 class Programs:
@@ -103,7 +97,8 @@ class Programs:
         self.running[name].child.wait()
 
     def until(self, condition, what):
-        return until(condition, what, self.running.values())
+        """The condition's value once it is true; a failure tells what each program said last."""
+        return until(condition, what, said=lambda: last_said(self.running.values()))
 
     def values(self, name: str, field: str) -> list:
         """What a program logged under this name, over all its starts."""
@@ -315,7 +310,11 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, moment):
     command = [sys.executable, "-u", "-m", "deploy", "demo", "--run", str(run)]
     demo = Process("demo", command, tmp_path / "demo.log")
     least = 4 if moment is learning else 2
-    until(lambda: moment(run) and len(processes_with(str(run))) >= least, moment.__doc__, [demo])
+    until(
+        lambda: moment(run) and len(processes_with(str(run))) >= least,
+        moment.__doc__,
+        said=lambda: last_said([demo]),
+    )
     demo.child.send_signal(signal.SIGINT)
     assert demo.child.wait(BOUND_S) == 130, demo.last_lines()
     assert processes_with(str(run)) == []

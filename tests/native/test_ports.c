@@ -16,15 +16,15 @@
 #include "os/forks.h"
 #include "protocol/status.h"
 
-enum { NAP_US = 50000 };
-
 static char error[RP_URL_ERROR_BYTES];
 
 /* ---- a fork beside what this thread does ---- */
 
 static _Atomic int begun, through; /* of the latest fork: see register_both */
+static pid_t forking;              /* its thread */
 
 static void fork_begins(void) {
+    forking = (pid_t)syscall(SYS_gettid);
     atomic_store(&begun, 1);
 }
 
@@ -61,6 +61,18 @@ static pthread_t begin_fork(void) {
     return thread;
 }
 
+/* Does that thread sleep? Between the two handlers it does where forks are held, and nowhere
+ * else. */
+static int fork_sleeps(void) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)forking);
+    FILE *file = fopen(path, "r");
+    CHECK(file && fgets(text, sizeof text, file), "%s", path);
+    CHECK(fclose(file) == 0);
+    const char *name_end = strrchr(text, ')');
+    return name_end && strncmp(name_end, ") S", 3) == 0;
+}
+
 /* ---- the C library's, for the port's calls ---- */
 
 static uint32_t looked_up; /* names that are no numbers */
@@ -95,7 +107,9 @@ int bind(int file, const struct sockaddr *address, socklen_t size) {
     if (watched) {
         watched = 0;
         beside = begin_fork();
-        usleep(NAP_US);
+        while (!fork_sleeps() && !atomic_load(&through)) {
+            usleep(100);
+        }
         CHECK(!atomic_load(&through), "a fork begins while a socket is being made");
     }
     return (int)syscall(SYS_bind, file, address, size);

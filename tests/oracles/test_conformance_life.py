@@ -550,7 +550,8 @@ def test_wrong_columns_are_named(place):
 
 
 def test_wrong_items_are_refused(place):
-    """Given items at foreign streams, steps never added, a table of windows for extend."""
+    """Given items at foreign streams, steps never added, a table of windows for extend, a writer of
+    too many streams. Expect ConfigError, and OverBudget for the last."""
     with place.pair(table(plan=NStep(2))) as (_, client):
         with pytest.raises(ConfigError, match=r"client\.writer"):
             client.extend("main", plain_rows(1))

@@ -99,6 +99,9 @@ def oracle(episode, t, n):
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_targets_and_stacks_at_every_edge(n, k):
+    """Given every item of episodes that end in every way, over several n, stacks and pads. Expect
+    return, discount and both stacks as the loops of the oracle compute them, from tensors and
+    arrays alike."""
     rng = np.random.default_rng([n, k])
     for pad in ("zero", "first"):
         samples, expected = [], []
@@ -139,6 +142,8 @@ def test_what_lies_behind_the_window_is_never_looked_at():
 
 
 def test_whole_windows_share_the_frames():
+    """Given windows that are whole, then one that is cut short. Expect stacks that are views of the
+    frames, a copy only where one has to move, and ValueError for too few steps."""
     frames = np.arange(2 * 7 * 3, dtype=np.float32).reshape(2, 7, 3)
     obs, next_obs = stacks_from_frames(frames, np.array([3, 9]), 3, 4)
     assert np.shares_memory(obs, frames) and np.shares_memory(next_obs, frames)
@@ -152,6 +157,8 @@ def test_whole_windows_share_the_frames():
 @pytest.mark.parametrize("pad", ["zero", "first"])
 @pytest.mark.parametrize("k", [1, 3, 4])
 def test_the_actors_running_stack_is_the_learners_stack(pad, k):
+    """Given an episode pushed frame by frame beside another environment. Expect each stack to be
+    the one the learner builds, and the other environment's not to move."""
     rng = np.random.default_rng(k)
     column = Column("observation", np.dtype(np.float32), (2,), pad)
     stack = FrameStack(column, k, 2)
@@ -171,12 +178,16 @@ def test_the_actors_running_stack_is_the_learners_stack(pad, k):
 
 
 def test_double_q_takes_the_online_nets_action_and_the_target_nets_value():
+    """Given values where the two networks prefer different actions. Expect the target's value of
+    the online's first best action."""
     online = torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 0.0]])
     target = torch.tensor([[9.0, -1.0, 7.0], [4.0, 8.0, 6.0]])
     assert dqn.double_q_value(online, target).tolist() == [-1.0, 4.0]
 
 
 def test_loss_is_weighted_and_td_is_not():
+    """Given two errors and their weights. Expect the mean of the weighted losses, Huber's and the
+    squared one."""
     td = torch.tensor([0.5, -3.0])
     weights = torch.tensor([1.0, 0.1])
     assert dqn.weighted_loss(td, weights).item() == pytest.approx((0.125 + 0.1 * 2.5) / 2)
@@ -225,6 +236,8 @@ def test_update_reports_td_from_before_the_step_and_scales_gradients_by_weights(
 
 
 def test_a_weight_of_zero_leaves_the_network_alone():
+    """Given a batch whose weights are all 0. Expect a loss of 0, errors that are reported all the
+    same, and the network as it was."""
     data, ahead, weights = a_batch(np.random.default_rng(6))
     online = network_from("mlp", SPEC, 3, seed=1)
     before = {name: tensor.clone() for name, tensor in online.state_dict().items()}
@@ -237,6 +250,8 @@ def test_a_weight_of_zero_leaves_the_network_alone():
 
 
 def test_gradients_and_rewards_are_clipped_where_asked():
+    """Given large rewards with and without a clip, and a bound for gradients. Expect a step of just
+    that norm, and small errors only where rewards are clipped."""
     data, ahead, weights = a_batch(np.random.default_rng(7))
     data["reward"] = data["reward"] * 100
     norms = {}
@@ -252,6 +267,7 @@ def test_gradients_and_rewards_are_clipped_where_asked():
 
 
 def test_an_item_without_a_next_row_is_refused():
+    """Given an item with no row ahead. Expect ConfigError."""
     data, ahead, weights = a_batch(np.random.default_rng(8))
     ahead[3] = 0
     with pytest.raises(ConfigError, match="ahead = 0"):
@@ -259,12 +275,15 @@ def test_an_item_without_a_next_row_is_refused():
 
 
 def test_schedules_count_learner_steps():
+    """Given learner steps. Expect beta to rise in a straight line to its end and stay there, and
+    the target to be copied at each multiple."""
     assert [dqn.beta_at(s, 0.4, 1.0, 10) for s in (0, 5, 10, 99)] == [0.4, 0.7, 1.0, 1.0]
     assert dqn.beta_at(0, 0.4, 0.4, 0) == 0.4
     assert [s for s in range(1, 11) if dqn.target_is_due(s, 4)] == [4, 8]
 
 
 def test_optimizers_are_what_the_preset_says():
+    """Given the CartPole preset. Expect Adam with its learning rate."""
     network = network_from("mlp", SPEC, 3)
     adam = dqn.optimizer_from(CARTPOLE, network)
     assert isinstance(adam, torch.optim.Adam) and adam.defaults["lr"] == 5e-4

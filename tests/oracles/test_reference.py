@@ -22,6 +22,8 @@ CONSTANTS = power_constants(Path(__file__).parents[2] / "native/base/power_table
 
 
 def test_the_generator_gives_the_published_outputs():
+    """Given states whose outputs are published. Expect these from the generator, and from its
+    seeding."""
     random = Random(0)
     random.state = [1, 2, 3, 4]
     assert [random.next() for _ in range(4)] == [
@@ -52,6 +54,8 @@ def test_bounded_draws_reject_what_would_favour_some_values():
 
 
 def test_the_power_is_as_close_as_it_says():
+    """Given 2000 priorities and alphas, then 1, 0 and the least double. Expect masses within the
+    stated error, exact at 1 and 0, and never 0 for a priority above it."""
     rng = np.random.default_rng(6)
     for _ in range(2000):
         priority = float(np.exp(rng.uniform(-12, 12)))
@@ -85,6 +89,8 @@ def filled(lengths, capacity=64, n=2, stack=2):
 
 
 def test_edges_are_padded_behind_and_repeated_ahead():
+    """Given an episode of three steps and windows of one row behind and two ahead. Expect padding
+    before its start, the last row repeated behind its end, and the counts of real rows."""
     replay = filled([3])
     replay.sample(64)
     windows = {
@@ -107,6 +113,8 @@ def test_overwriting_a_step_takes_every_item_that_holds_it():
 
 
 def test_updates_are_applied_stale_or_unknown():
+    """Given a ring that has wrapped, and updates of keys in it, overwritten, or never items. Expect
+    each counted as what it is, and the last of two for one key to stay."""
     replay = filled([3, 3], capacity=8)
     replay.append(0, {"observation": np.int64(9), "reward": np.float32(0)})
     assert replay.update([10, 12, 10], [2.0, 3.0, 5.0]) == (2, 0, 0)
@@ -117,6 +125,8 @@ def test_updates_are_applied_stale_or_unknown():
 
 
 def test_draws_follow_mass_share_and_strata():
+    """Given four items, one of mass 0. Expect draws by mass, one of each stratum, alike where
+    uniform, and the weights and ages that go with them."""
     replay = filled([4])
     for number, priority in enumerate([1.0, 2.0, 0.0, 5.0]):
         replay.update([64 + number], [priority])
@@ -171,6 +181,8 @@ class Creating:
 
 @pytest.mark.parametrize(("actions", "n"), [(2, 1), (1, 3)], ids=["q-n1", "process-n3"])
 def test_a_linear_net_reaches_the_solved_values(actions, n):
+    """Given chains whose values are solved exactly, stored as the actor stores them. Expect every
+    recorded step to be an item, and training on the draws to reach those values."""
     envs = chain(actions, 4, AutoresetMode.NEXT_STEP)
     offsets = NStep(n)._resolve(spec_from(envs)).offsets
     replay = Replay(4096, offsets, {}, 0.6, 7, CONSTANTS)

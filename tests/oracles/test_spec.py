@@ -36,6 +36,8 @@ NESTED = spaces.Dict(
 
 
 def test_flat_and_vector_environments_give_the_same_spec():
+    """Given one environment, and eight as a vector. Expect the same columns, dtypes, offsets and
+    padding."""
     box = spaces.Box(-1, 1, (4,), np.float32)
     single = spec_from(Env(box, spaces.Discrete(2)))
     vector = spec_from(VectorEnv(box, spaces.Discrete(2), 8))
@@ -47,6 +49,8 @@ def test_flat_and_vector_environments_give_the_same_spec():
 
 
 def test_nested_spaces_flatten_to_paths_and_back():
+    """Given a nested observation. Expect one column a leaf, named by its path, and the value back
+    as it was."""
     spec = spec_from(Env(NESTED, spaces.MultiDiscrete([3, 4])), pad={"observation/camera": "first"})
     assert set(spec.names) == {
         "observation/camera",
@@ -94,6 +98,8 @@ def test_records_hold_every_column_aligned_and_gaps_are_zero():
 
 
 def test_values_that_do_not_fit_are_refused_by_column():
+    """Given values of a wrong shape, dtype or range, a column too few or too many. Expect SpecError
+    that names the column, and rows that fit packed."""
     spec = spec_from(Env(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)))
     good = {
         "observation": np.zeros((2, 4), np.float32),
@@ -125,6 +131,7 @@ def test_values_that_do_not_fit_are_refused_by_column():
 
 
 def test_unsupported_spaces_are_named():
+    """Given spaces that are no rows of numbers. Expect SpecError that names where and what."""
     for space, words in [
         (spaces.Text(5), "'observation' is a Text space"),
         (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "'observation/a' is a Sequence"),
@@ -136,6 +143,8 @@ def test_unsupported_spaces_are_named():
 
 
 def test_columns_that_make_no_sense_are_refused():
+    """Given columns with a wrong name, dtype, shape or pad, twice or inside another one, or none.
+    Expect SpecError that says which."""
     for arguments, words in [
         (("", "float32"), "empty"),
         (("a//b", "float32"), "empty part"),
@@ -156,6 +165,8 @@ def test_columns_that_make_no_sense_are_refused():
 
 
 def test_documents_are_canonical_and_differences_are_readable():
+    """Given a spec through JSON and back, two that differ, and documents that are none. Expect the
+    same text, each difference in words, and SpecError."""
     spec = spec_from(Env(NESTED, spaces.Discrete(4)), extras=(Column("cost", np.dtype("float32")),))
     assert Spec.from_json(spec.to_json()) == spec
     assert Spec.from_json(spec.to_json()).to_json() == spec.to_json()
@@ -175,6 +186,8 @@ def test_documents_are_canonical_and_differences_are_readable():
 
 
 def test_plans_resolve_to_offsets_and_reach():
+    """Given each kind of plan over nested columns. Expect its offsets, reach and bytes of an item,
+    and the same plan back from JSON."""
     spec = spec_from(
         Env(
             spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.Discrete(3)}), spaces.Discrete(4)
@@ -207,6 +220,8 @@ def test_plans_resolve_to_offsets_and_reach():
 
 
 def test_plans_that_do_not_fit_are_refused():
+    """Given plans that lack a column, name one too many, reach too far or pick too much, and
+    documents that are none. Expect SpecError that says which."""
     spec = Spec((Column("x", "float32"), Column("y", "float32")))
     for plan, words in [
         (Offsets({"x": (0,)}), "'y' has offsets"),

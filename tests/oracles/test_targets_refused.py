@@ -25,12 +25,16 @@ WRONG = {
 @pytest.mark.parametrize("ahead", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
 def test_an_ahead_that_is_none_is_refused(ahead, kind):
+    """Given an ahead of a wrong shape, range or kind, as an array and as a tensor. Expect
+    ConfigError that says what is expected."""
     with pytest.raises(ConfigError, match=r"(?s)ahead is .*expected whole numbers of at least 1"):
         n_step_targets(kind(REWARD), kind(NONE), kind(ahead), 0.9)
 
 
 @pytest.mark.parametrize("ahead", [v for k, v in WRONG.items() if k != "zero"])
 def test_stacks_of_an_ahead_that_is_none_are_refused(ahead):
+    """Given the same, but for the 0 that stacks may have, with and without frames behind. Expect
+    SpecError that says what is expected."""
     frames = np.zeros((4, 5, 2), np.uint8)
     with pytest.raises(SpecError, match=r"(?s)ahead is .*expected whole numbers of at least 0"):
         stacks_from_frames(frames, np.asarray(ahead), 3, 2)
@@ -47,12 +51,16 @@ def test_stacks_of_an_ahead_that_is_none_are_refused(ahead):
     ],
 )
 def test_stacks_of_what_is_no_array_of_the_host_are_refused(ahead):
+    """Given an ahead that is ragged, needs gradients, or lies on no device. Expect SpecError that
+    says what is expected."""
     with pytest.raises(SpecError, match=r"(?s)ahead is .*expected whole numbers of at least 0"):
         stacks_from_frames(np.zeros((4, 5, 2), np.uint8), ahead, 3, 2)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
 def test_targets_of_no_steps_are_refused_and_those_of_no_items_are_none(kind):
+    """Given rewards of no steps, and of no items. Expect ConfigError for the first, and empty
+    results for the second."""
     rewards, flags = np.ones((4, 3), np.float32), np.zeros((4, 3), bool)
     with pytest.raises(ConfigError, match="n of at least 1"):
         n_step_targets(kind(rewards[:, :0]), kind(flags[:, :0]), [1, 1, 1, 1], 0.9)
@@ -64,6 +72,7 @@ def test_targets_of_no_steps_are_refused_and_those_of_no_items_are_none(kind):
 
 @pytest.mark.parametrize("gamma", [99, -0.1, float("nan"), "0.9", None])
 def test_a_gamma_that_is_none_is_refused(gamma):
+    """Given a gamma outside 0 to 1, or no number. Expect ConfigError."""
     with pytest.raises(ConfigError, match="gamma is"):
         n_step_targets(REWARD, NONE, np.full(4, 3), gamma)
 
@@ -95,12 +104,15 @@ MIXED = {
 
 @pytest.mark.parametrize("reward, terminated", MIXED.values(), ids=MIXED)
 def test_what_is_not_two_arrays_or_two_tensors_is_refused(reward, terminated):
+    """Given rewards and flags of two kinds, or of none. Expect ConfigError that says which pairs
+    there are."""
     with pytest.raises(ConfigError, match="expected NumPy arrays both, or torch tensors both"):
         n_step_targets(reward, terminated, np.full(4, 3), 0.9)
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.bool_, np.str_, np.object_])
 def test_rewards_that_are_no_real_numbers_are_refused(dtype):
+    """Given complex rewards, flags, words or objects. Expect ConfigError."""
     kinds = [(REWARD.astype(dtype), NONE)]
     if dtype in (np.complex64, np.bool_):
         kinds.append((torch.as_tensor(kinds[0][0]), FLAGS))
@@ -112,12 +124,15 @@ def test_rewards_that_are_no_real_numbers_are_refused(dtype):
 @pytest.mark.parametrize("ahead", [None, "3", ["1", "2", "3", "3"], [[1], [2, 3], 3, 3], [1j] * 4])
 @pytest.mark.parametrize("pair", [(REWARD, NONE), (TENSOR, FLAGS)], ids=["arrays", "tensors"])
 def test_an_ahead_of_no_numbers_is_refused(ahead, pair):
+    """Given an ahead of words, ragged lists or complex numbers. Expect ConfigError that says what
+    is expected."""
     with pytest.raises(ConfigError, match=r"(?s)ahead is .*expected whole numbers of at least 1"):
         n_step_targets(*pair, ahead, 0.9)
 
 
 @pytest.mark.parametrize("pair", [(REWARD, NONE), (TENSOR, FLAGS)], ids=["arrays", "tensors"])
 def test_an_ahead_beyond_int64_is_n(pair):
+    """Given an ahead larger than int64 holds. Expect it to count as n, like any above n."""
     large = np.array([1, 2, 3, 2**64 - 1], np.uint64)
     for ahead in (large, torch.as_tensor(large)):
         m = n_step_targets(*pair, ahead, 0.9)[2]
@@ -126,6 +141,7 @@ def test_an_ahead_beyond_int64_is_n(pair):
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5])
 def test_stacks_of_no_size_are_refused(wrong):
+    """Given an n or a stack that is 0, negative or a fraction. Expect SpecError that names it."""
     for name, sizes in (("n", (wrong, 2)), ("stack", (3, wrong))):
         with pytest.raises(SpecError, match=rf"^{name} is .*expected a whole number"):
             stacks_from_frames(np.zeros((4, 5, 2)), np.full(4, 3), *sizes)
@@ -133,6 +149,7 @@ def test_stacks_of_no_size_are_refused(wrong):
 
 @pytest.mark.parametrize("frames", [[[1, 2]], np.zeros(4), None])
 def test_frames_without_steps_are_refused(frames):
+    """Given frames without an axis of steps. Expect SpecError with the shape that is expected."""
     with pytest.raises(SpecError, match=r"expected an array or tensor \[B, steps"):
         stacks_from_frames(frames, np.full(4, 3), 3, 2)
 

@@ -25,6 +25,7 @@ from dashboards import DEPLOY, alert_queries, dashboard_queries, metric_names
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from protocol_client import PING, Session
+from until import until
 
 from replay_server import (
     Client,
@@ -77,15 +78,6 @@ def values(families: dict, name: str, **labels: str) -> dict[str, float]:
     }
 
 
-def until(condition) -> None:
-    """Waits until it is true; a bound far beyond what it takes."""
-    for _ in range(20_000):
-        if condition():
-            return
-        threading.Event().wait(0.001)
-    raise AssertionError("this never came true")
-
-
 @contextmanager
 def watched(*tables, url="udp://127.0.0.1:0", **options):
     """(server, url of its metrics)."""
@@ -130,7 +122,7 @@ def test_drops_of_the_transport_are_told_by_reason_everywhere(capsys):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for _ in range(3):
                 sender.sendto(b"", (host, int(port)))
-        until(lambda: server.counters()["dropped_in"] == 3)
+        until(lambda: server.counters()["dropped_in"] == 3, "all are dropped")
         here, there, families = server.stats(), client.stats(), scrape(url)
         views = [view(source_of(at, 5.0).look(), None) for at in (server.address, url)]
         for address in (server.address, url):
@@ -308,7 +300,7 @@ def closing(endpoint):
     closed = threading.Event()
     closer = threading.Thread(target=lambda: (endpoint.close(), closed.set()), daemon=True)
     closer.start()
-    until(lambda: endpoint._http.socket.fileno() == -1)
+    until(lambda: endpoint._http.socket.fileno() == -1, "its socket is closed")
     yield closed
     closer.join(60)
     assert closed.is_set(), "the endpoint does not close"
@@ -342,7 +334,7 @@ def test_an_endpoint_closes_though_a_peer_asks_nothing(monkeypatch):
     monkeypatch.setattr(scrapes, "CONNECTION_S", 600.0)
     endpoint = Endpoint(MetricsOptions("127.0.0.1:0"))
     with connected(endpoint) as peer:
-        until(lambda: endpoint._http.open)
+        until(lambda: endpoint._http.open, "the scraper is let in")
         with closing(endpoint):
             pass
         assert peer.recv(1) == b""
@@ -365,7 +357,10 @@ def test_a_connection_has_its_time_and_ends(monkeypatch, capfd):
             half.sendall(b"GET /met")
             slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             assert mute.recv(1) == b"" and half.recv(1) == b""
-            until(lambda: not any(each.thread.is_alive() for each in endpoint._http.open))
+            until(
+                lambda: not any(each.thread.is_alive() for each in endpoint._http.open),
+                "their threads end",
+            )
         endpoint._registry.unregister(large)
         monkeypatch.setattr(scrapes, "CONNECTION_S", 600.0)
         assert "process_resident_memory_bytes" in scrape(endpoint.url)
@@ -381,13 +376,16 @@ def test_connections_are_bounded_and_those_beyond_counted(monkeypatch):
         peers = []
         for count in range(1, scrapes.CONNECTIONS_MAX + 1):
             peers.append(stack.enter_context(connected(endpoint)))
-            until(lambda count=count: len(endpoint._http.open) == count)
+            until(lambda count=count: len(endpoint._http.open) == count, "it is let in")
         for _ in range(3):
             with connected(endpoint) as beyond:
                 assert beyond.recv(1) == b""
         assert all(each.thread.is_alive() for each in endpoint._http.open)
         peers.pop().close()
-        until(lambda: not all(each.thread.is_alive() for each in endpoint._http.open))
+        until(
+            lambda: not all(each.thread.is_alive() for each in endpoint._http.open),
+            "one of their threads ends",
+        )
         told = values(scrape(endpoint.url), "replay_endpoint_refused")
         assert told["replay_endpoint_refused_total"] == 3
         for peer in peers:

@@ -54,6 +54,8 @@ def test_a_queue_without_a_shard_is_refused(queues, count):
 
 @pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://a", "udp://127.0.0.1:65535"])
 def test_shards_need_ports(url):
+    """Given shards at an address without ports enough, or too many of them. Expect ConfigError, and
+    where there are, a region of its own for each."""
     with pytest.raises(ConfigError, match="each has a port of its own"):
         shard_options(ServerOptions(url=url), 2)
     with pytest.raises(ConfigError, match="expected 1 to 16"):

@@ -101,6 +101,8 @@ def play_single(who):
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 def test_every_vector_mode_stores_the_scripted_rows(mode):
+    """Given scripted environments in each mode of resetting. Expect the rows of the script stored,
+    and none that a reset made up."""
     makers = [lambda who=who: ScriptedEnv(who) for who in range(COUNT)]
     for who, stored in enumerate(play_vector(SyncVectorEnv(makers, autoreset_mode=mode))):
         expected = scripted_rows(who, STEPS)
@@ -110,6 +112,7 @@ def test_every_vector_mode_stores_the_scripted_rows(mode):
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_environments_in_processes_store_the_same(mode):
+    """Given the same in processes of their own. Expect the same rows."""
     makers = [lambda who=who: ScriptedEnv(who) for who in range(2)]
     envs = AsyncVectorEnv(makers, autoreset_mode=AutoresetMode(mode))
     for who, stored in enumerate(play_vector(envs)):
@@ -117,6 +120,7 @@ def test_environments_in_processes_store_the_same(mode):
 
 
 def test_a_single_environment_stores_the_scripted_rows():
+    """Given one scripted environment that is reset by hand. Expect the rows of the script."""
     for who in range(COUNT):
         stored = play_single(who)
         assert stored == scripted_rows(who, STEPS)[: len(stored)], f"environment {who}"
@@ -142,6 +146,8 @@ class NestedEnv(ScriptedEnv):
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 def test_nested_final_observations_are_found(mode):
+    """Given nested observations in each mode. Expect the last one of each episode, not that of the
+    reset."""
     envs = SyncVectorEnv([lambda w=w: NestedEnv(w) for w in range(3)], autoreset_mode=mode)
     reset = Autoreset(spec_from(envs), mode_of(envs), 3)
     observation, _ = envs.reset()
@@ -193,12 +199,16 @@ def test_same_step_needs_to_be_told_how_an_episode_ended():
 
 
 def test_a_termination_without_final_observation_closes_with_zeros():
+    """Given a termination that brings no final observation. Expect the episode to be closed by
+    zeros, which no target reads."""
     _, rows = one_step("same-step", final_observation=np.array([None, None]))
     assert rows.ended_streams.tolist() == [0] and not rows.closing["observation"].any()
     assert rows.ending.tolist() == [TERMINATED, OPEN]
 
 
 def test_a_truncation_without_final_observation_is_refused():
+    """Given a truncation that brings no final observation. Expect SpecError that names the
+    environment."""
     flags = {"terminated": np.zeros(2, np.bool_), "truncated": np.array([False, True])}
     flags["final_observation"] = np.array([None, None])
     with pytest.raises(SpecError, match="environment 1 was truncated and its final observation"):
@@ -206,6 +216,8 @@ def test_a_truncation_without_final_observation_is_refused():
 
 
 def test_batched_final_observations_are_accepted():
+    """Given final observations as one array, in infos or by name. Expect the row of the one that
+    ended."""
     final = np.full((2, 3), 5, np.float32)
     for arguments in [{"infos": {"final_obs": final}}, {"final_observation": final}]:
         _, rows = one_step("same-step", **arguments)
@@ -213,6 +225,8 @@ def test_batched_final_observations_are_accepted():
 
 
 def test_a_reset_by_hand_makes_the_next_step_real():
+    """Given an end after which the next step would be made up, and a reset by hand. Expect no step
+    to be taken for made up."""
     reset, _ = one_step("next-step", infos={})
     assert reset.made_up.tolist() == [True, False]
     reset.restart(np.array([True, False]))
@@ -220,6 +234,8 @@ def test_a_reset_by_hand_makes_the_next_step_real():
 
 
 def test_extra_columns_travel_and_wrong_input_names_the_column():
+    """Given an extra column, and input that lacks one, has one too many, or a wrong shape or dtype.
+    Expect it in the rows, and SpecError that names what is wrong."""
     cost = (Column("cost", np.dtype(np.float32)),)
     _, rows = one_step("disabled", columns=cost, extras={"cost": np.array([3.0, 4.0])})
     assert rows.columns["cost"].tolist() == [3.0, 4.0]
@@ -272,6 +288,8 @@ def test_a_class_is_no_environment(kind):
 
 
 def test_a_vector_environment_that_does_not_say_its_mode_is_refused():
+    """Given a vector environment that does not say how it resets. Expect SpecError with how to say
+    it."""
     envs = SyncVectorEnv([lambda: ScriptedEnv()])
     envs.metadata, envs.autoreset_mode = {}, None
     with pytest.raises(SpecError, match=r"autoreset_mode.* 1.0 .*autoreset='same-step'"):
@@ -325,6 +343,8 @@ def counting_vector(mode):
 
 
 def test_made_up_steps_are_never_stored_as_real_ones():
+    """Given environments that reset themselves and a writer that is told they do not. Expect a
+    warning at the first made-up step and SpecError after some."""
     for env, mode in [
         (counting_vector(AutoresetMode.NEXT_STEP), "disabled"),
         (gymnasium.wrappers.Autoreset(Counting()), None),
@@ -337,28 +357,37 @@ def test_made_up_steps_are_never_stored_as_real_ones():
 
 
 def test_one_end_that_nobody_reset_is_a_warning():
+    """Given one end after which nobody resets. Expect a warning, and the rest stored."""
     with pytest.warns(UserWarning, match="was given its final observation again"):
         assert play_with(Counting(), None) == 11
 
 
 def test_real_steps_are_never_lost_as_made_up_ones():
+    """Given environments reset by hand and a writer that is told they reset in the next step.
+    Expect SpecError."""
     with pytest.raises(SpecError, match="was not given its final observation"):
         play_with(counting_vector(AutoresetMode.DISABLED), "next-step", resets=True)
 
 
 def test_the_right_modes_go_on_after_an_end():
+    """Given writers that are told the mode their environments have. Expect every real step
+    stored."""
     assert play_with(counting_vector(AutoresetMode.NEXT_STEP), "next-step") == 3 * 8
     assert play_with(counting_vector(AutoresetMode.DISABLED), "disabled", resets=True) == 3 * 12
     assert play_with(Counting(), None, resets=True) == 12
 
 
 def test_equal_integers_are_a_warning_because_they_may_be_equal_by_right():
+    """Given whole numbers that are equal across an end. Expect one warning, and the steps
+    stored."""
     with pytest.warns(UserWarning, match="was given its final observation again") as told:
         assert play_with(Counting(np.int64), None) == 11
     assert len(told) == 1
 
 
 def test_a_restart_says_that_the_environment_starts_where_it_ended():
+    """Given an observation equal to the last one of an episode, with and without a restart. Expect
+    a warning without it alone."""
     same = np.full((2, 3), 7, np.float32)
     reset, _ = one_step("disabled", next_observation=same)
     with pytest.warns(UserWarning, match="environment 0 ended"):
@@ -462,6 +491,8 @@ def test_who_resets_itself_and_is_named_single_is_refused(seen):
 
 
 def test_a_handed_over_environment_that_nobody_resets_is_told_of():
+    """Given an environment that was handed over and that nobody resets. Expect a warning with both
+    reasons there may be."""
     with pytest.warns(UserWarning, match="nobody reset it, or it resets itself"):
         play_with(Counting(), Counting())
 

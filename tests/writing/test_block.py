@@ -346,6 +346,8 @@ def test_the_quick_way_of_one_environment():
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_the_quick_way_of_an_observation_that_is_a_number():
+    """Given observations that are one number, of the column's kind and of kinds near it. Expect the
+    quick way to store the first and to decline the others."""
     block = Block(NUMBER, 1, 1)
     fast_path = FastPath(block, True, ["reward", "observation"])
     step = calm(True)

@@ -7,13 +7,13 @@ import re
 import signal
 import sys
 import threading
-import time
 import warnings
 
 import numpy as np
 import pytest
 from silent import Silent
 from test_interrupts import interrupted
+from until import until
 
 from replay_server import (
     Client,
@@ -367,10 +367,7 @@ def impatient():
 
 def given_up(server, before):
     """Waits until the server has given up one session more."""
-    end = time.monotonic() + 20.0
-    while server.counters()["sessions_expired"] == before:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: server.counters()["sessions_expired"] > before, "a session is given up")
 
 
 def test_an_extend_whose_session_was_given_up_says_what_is_stored(impatient, monkeypatch):
@@ -490,8 +487,7 @@ def test_an_extend_does_not_wait_for_anothers_place():
 
         long = threading.Thread(target=run, args=("a", 2.0))
         long.start()
-        while client._extending.within is None:
-            time.sleep(0.001)
+        until(lambda: client._extending.within is not None, "the long one is under way")
         run("b", 0.2)
         assert ended == ["b"]
         long.join()
@@ -516,8 +512,7 @@ def test_an_extend_that_a_close_ends_says_what_is_stored(monkeypatch):
 
         def close():
             assert pushed.wait(20.0)
-            while learner.size("o") < 100:
-                time.sleep(0.001)
+            until(lambda: learner.size("o") >= 100, "the part is stored")
             actor.close(0.1)
             closed.set()
 

@@ -125,6 +125,8 @@ def test_a_handler_does_not_add_within_an_add():
 
 
 def test_a_handler_does_not_extend_within_an_extend():
+    """Given a signal's handler that extends, run at each place of an extend in turn. Expect
+    ConfigError inside the handler, and the outer rows stored whole."""
     table, count = Table("rows", Spec((Column("x", np.int64),)), Row(), 1 << 12), 0
     with Server([table], "loopback://") as server, Client(server.address, timeout=5) as client:
 

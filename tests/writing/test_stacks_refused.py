@@ -30,6 +30,8 @@ def stack_of(count: int = COUNT) -> FrameStack:
     "mask", [np.flatnonzero(MASK), np.array([0, 1, 1, 0]), [1, 2], MASK[:3], MASK[:, None], True]
 )
 def test_what_is_no_mask_is_refused_and_changes_nothing(call, mask):
+    """Given indices, numbers, a list or a wrong shape for a mask. Expect SpecError that says what
+    is expected, and the stack as it was."""
     stack = stack_of()
     before = stack.reset(FRAMES).copy()
     with pytest.raises(SpecError, match=r"mask: expected bool \(4,\), one flag an environment"):
@@ -41,6 +43,7 @@ def test_what_is_no_mask_is_refused_and_changes_nothing(call, mask):
 @pytest.mark.parametrize("frames, told", FRAMES_WRONG.values(), ids=FRAMES_WRONG)
 @pytest.mark.parametrize("mask", [None, MASK])
 def test_frames_that_do_not_fit_are_refused_and_change_nothing(call, frames, told, mask):
+    """Given frames of a wrong shape or dtype. Expect SpecError, and the stack as it was."""
     stack = stack_of()
     before = stack.reset(FRAMES).copy()
     with pytest.raises(SpecError, match=told):
@@ -50,6 +53,8 @@ def test_frames_that_do_not_fit_are_refused_and_change_nothing(call, frames, tol
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "2", None])
 def test_sizes_that_are_none_are_refused(wrong):
+    """Given a stack or a count that is no whole number of at least 1. Expect SpecError that names
+    it."""
     column = Column("observation", np.uint8, (2,))
     for name, given in (("stack", (wrong, 1)), ("count", (1, wrong))):
         with pytest.raises(SpecError, match=rf"FrameStack\({name}\) is .*expected a whole number"):

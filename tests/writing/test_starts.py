@@ -100,6 +100,8 @@ def test_a_copy_of_the_resets_observation_is_refused_as_the_object_is(kept):
     "env", [Noise((8, 8), np.uint8), Noise(nested=True)], ids=["frames", "dict"]
 )
 def test_frames_and_dicts_that_were_copied_are_refused(env):
+    """Given frames and nested observations that were copied before they were added. Expect what the
+    object itself gets: one warning, and SpecError after the third end."""
     taken, refused, told = slip(env, copy.deepcopy)
     assert taken == 3 and AGAIN in refused and len(told) == 1
 

@@ -14,6 +14,7 @@ import warnings
 import numpy as np
 import pytest
 from silent import Silent
+from until import until
 
 from replay_server import (
     Client,
@@ -74,16 +75,6 @@ def add(writer, count, first=0):
     return ready
 
 
-def until(true, act=lambda: None):
-    """Calls `act` until `true`, for BOUND_S at most; whether it came true."""
-    end = time.monotonic() + BOUND_S
-    while not true():
-        act()
-        if time.monotonic() > end:
-            return False
-    return True
-
-
 CALLS = {
     "pull_weights": lambda client, keys: client.pull_weights(),
     "weights_version": lambda client, keys: client.weights_version,
@@ -107,7 +98,7 @@ def test_rows_leave_with_any_call_of_the_client(served, name):
     with client.writer("main") as writer:
         add(writer, 5)
         keys = np.array([other.table("main").head], np.uint64)
-        assert until(lambda: other.size("main") == 4, lambda: CALLS[name](client, keys))
+        until(lambda: other.size("main") == 4, "4 items", act=lambda: CALLS[name](client, keys))
 
 
 def test_items_left_to_the_caller_are_not_made_by_a_poll(served, monkeypatch):
@@ -117,7 +108,7 @@ def test_items_left_to_the_caller_are_not_made_by_a_poll(served, monkeypatch):
     with client.writer("main") as writer:
         add(writer, 4)
         ready = add(writer, 1, 4)
-        assert until(lambda: other.size("main") == 3, client.ping)
+        until(lambda: other.size("main") == 3, "3 items", act=client.ping)
         writer.create_items(ready, [7.0])
         writer.flush()
         counters = server.counters()
@@ -133,7 +124,7 @@ def test_a_dropped_writer_hands_over_what_it_can(served):
         warnings.simplefilter("ignore", RowsDropped)  # that they arrive was not known yet
         del writer
         gc.collect()
-    assert until(lambda: other.size("main") == 59)
+    until(lambda: other.size("main") == 59, "59 items")
 
 
 @pytest.mark.parametrize("end", ["drop", "close"])
@@ -167,7 +158,7 @@ def test_rows_that_an_error_told_of_are_not_told_again(end):
         warnings.simplefilter("always")
         starts = itertools.count(60, 60)
         with pytest.raises(ServerRestarted, match=r"\d+ rows that it had acknowledged"):
-            until(lambda: False, lambda: add(writer, 60, next(starts)))
+            until(lambda: False, "the error", act=lambda: add(writer, 60, next(starts)))
         assert writer.state().unacknowledged > 0
         if end == "drop":
             del writer
@@ -238,7 +229,11 @@ def test_the_first_add_after_the_session_has_gone_says_so(served):
     add(writer, 40)
     writer.flush()
     before = server.counters()["sessions_expired"]
-    assert until(lambda: server.counters()["sessions_expired"] > before + 1, other.ping)
+    until(
+        lambda: server.counters()["sessions_expired"] > before + 1,
+        "both sessions are given up",
+        act=other.ping,
+    )
     with pytest.raises(SessionExpired) as told:
         add(writer, 1)
     assert (told.value.stored_through, told.value.in_doubt, told.value.lost) == (40, 0, 0)
@@ -251,7 +246,11 @@ def expired(served):
     add(writer, 40)
     writer.flush()
     before = server.counters()["sessions_expired"]
-    assert until(lambda: server.counters()["sessions_expired"] > before + 1, other.ping)
+    until(
+        lambda: server.counters()["sessions_expired"] > before + 1,
+        "both sessions are given up",
+        act=other.ping,
+    )
     return writer
 
 
@@ -285,7 +284,7 @@ def test_a_loss_that_only_calls_of_the_client_met_is_told_by_close(served):
         other.ping()
         writer._look_after()
 
-    assert until(lambda: writer._raw_state().status < 0, look)
+    until(lambda: writer._raw_state().status < 0, "the writer has failed", act=look)
     gathered(writer, 41)
     look()  # hands the second one over, and meets the error
     with pytest.raises(SessionExpired) as told:
@@ -317,7 +316,11 @@ def test_a_long_pause_costs_no_session(served, kind, called):
         writer.flush()
         caller = client if called else other
         with Silent(server.address):  # it is given up
-            assert until(lambda: server.counters()["sessions_expired"] > 0, caller.ping)
+            until(
+                lambda: server.counters()["sessions_expired"] > 0,
+                "the session is given up",
+                act=caller.ping,
+            )
         add(writer, 20, 40)
         writer.flush()
     assert other.size("main") == 59
