@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -69,6 +70,13 @@ def has_time_limit(env: Env) -> bool:
             return True
         env = env.env
     return False
+
+
+def _finite(value: Any, what: str) -> Any:
+    """The value; ValueError where a number of it is none: no mean would be one, either."""
+    if not np.isfinite(value).all():
+        raise ValueError(f"a {what} that is not finite")
+    return value
 
 
 class Evaluation:
@@ -133,7 +141,7 @@ class Evaluation:
                     )
                 with environments(self.name, "step"):
                     observation, reward, terminated, truncated, _ = self.envs[i].step(action)
-                returns[i] += float(reward)
+                    returns[i] += _finite(reward, "reward")
                 lengths[i] += 1
                 self._look(i)
                 if not (terminated or truncated):
@@ -198,8 +206,9 @@ class Evaluation:
             return
         mask = np.zeros(len(self.envs), np.bool_)
         mask[at] = True
-        flat = [self.spec.flatten("observation", observation) for observation in observations]
-        for name, stack in self.stacks.items():
-            frames = np.zeros((len(self.envs), *stack.column.shape), stack.column.dtype)
-            frames[at] = [leaf[name] for leaf in flat]
-            (stack.reset if start else stack.push)(frames, mask)
+        with environments(self.name, "observation"):
+            flat = [self.spec.flatten("observation", observation) for observation in observations]
+            for name, stack in self.stacks.items():
+                frames = np.zeros((len(self.envs), *stack.column.shape), stack.column.dtype)
+                frames[at] = [_finite(leaf[name], "observation") for leaf in flat]
+                (stack.reset if start else stack.push)(frames, mask)

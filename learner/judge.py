@@ -116,10 +116,10 @@ class Judge:
             return None
         chosen = select.mean
         self.run.log(learner.step, **{"charts/greedy_return": chosen})
-        if chosen < self.mark:
+        if not chosen >= self.mark:  # nor where it is no number
             return None
         again = self.evaluation.run(learner.online, "confirm", self.seed, first, self._report)
-        if again is None or again.mean < self.mark:
+        if again is None or not again.mean >= self.mark:
             return None
         solved_at = time.time()
         try:

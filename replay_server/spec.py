@@ -35,6 +35,7 @@ from numpy.typing import DTypeLike
 
 COLUMN_COUNT_MAX = 64
 RECORD_ALIGNMENT = 8
+AXES_MAX = 16
 PADS = ("zero", "first")
 KINDS = "biuf"
 FLAGS = ("terminated", "truncated")
@@ -187,6 +188,9 @@ class Spec:
         object.__setattr__(self, "tuples", frozenset(tuples))
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "record_size", _round_up(end, RECORD_ALIGNMENT))
+        deep = next((c.name for c in columns if len(c.shape) > AXES_MAX), None)
+        if deep is not None:
+            raise SpecError(f"column {deep!r}: more than {AXES_MAX} axes; flatten some")
         record = {
             "names": list(offsets),
             "formats": [(column.dtype, column.shape) for column in columns],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay_server import Client
+from replay_server import Client, NStep, Row, Sequence
 from replay_server.support.values import real
 
 DISCOUNT = 0.99  # where one step is all: the algorithm discounts by itself
@@ -21,12 +21,18 @@ def gamma_for(client: Client, table: str, n_steps: int, gamma: float | None) -> 
     """The discount of the returns that the table's windows give.
 
     n_steps: what the adapter was asked for; of one step nothing is discounted here, whatever gamma
-    is. ConfigError for a gamma that is none. ValueError where the table has other windows, or where
+    is. ConfigError for a gamma that is none. ValueError where the table has other items, or where
     returns of several steps would be discounted by a gamma that nobody gave.
     """
     if gamma is not None:
         gamma = real("gamma", gamma, 0.0, 1.0)
     served = client.table(table)
+    plan = next(iter(served.plans.values()))
+    if isinstance(plan, Row | Sequence) or (isinstance(plan, NStep) and plan.stack > 1):
+        raise ValueError(
+            f"table {table!r} of {client.address} holds {plan}, of which this buffer makes no "
+            "transitions: serve it with NStep(n), and stack frames in the environment"
+        )
     n = len(served.layout.plans[0].resolved.offsets.get("reward", (0,)))  # also of Offsets
     if n_steps not in (1, n):
         raise ValueError(

@@ -40,6 +40,7 @@ from replay_server import (
 )
 from replay_server.batch import checked_beta, checked_count
 from replay_server.integrations.served import expect_items, gamma_for
+from replay_server.support.values import numbers_of
 
 try:
     import torch
@@ -125,7 +126,10 @@ class ReplayServerBuffer:
                 f"steps is {type(steps).__name__}: expected a TensorDict, or a list of some, as "
                 "env.rollout or a collector returns"
             )
-        steps = torch.cat([self._by_stream(part) for part in parts], 1).cpu()
+        parts = [self._by_stream(part) for part in parts if 0 not in part.batch_size]
+        if not parts:
+            return
+        steps = torch.cat(parts, 1).cpu()
         following = steps["next"]
         terminated = following["terminated"]
         truncated = following.get("truncated", following["done"] & ~terminated)
@@ -137,22 +141,29 @@ class ReplayServerBuffer:
             "terminated": terminated[..., 0].numpy(),
             "truncated": truncated[..., 0].numpy(),
         }
-        for t in range(steps.shape[1]):
-            try:
-                self.writer.add_batch(**{name: row[:, t] for name, row in rows.items()})
-            except (LimiterBlocked, Timeout, SpecError) as error:
-                said = str(error).replace(" (nothing of this call was taken: call it again)", "")
-                error.taken = t
-                error.args = (
-                    f"{said}; of the {steps.shape[1]} time steps of this extend {t} were taken: go "
-                    f"on with steps[..., {t}:]",
-                )
-                raise
-        self.writer.flush()
+        taken, count = 0, steps.shape[1]
+        try:
+            for taken in range(count):
+                self.writer.add_batch(**{name: row[:, taken] for name, row in rows.items()})
+            taken = count
+            self.writer.flush()
+        except (LimiterBlocked, Timeout, SpecError) as error:
+            said = str(error).replace(" (nothing of this call was taken: call it again)", "")
+            rest = f"go on with steps[..., {taken}:]" if taken < count else "none of them again"
+            error.taken = taken
+            error.args = (
+                f"{said}; of the {count} time steps of this extend {taken} were taken: {rest}",
+            )
+            raise
 
     def _by_stream(self, steps: TensorDict) -> TensorDict:
         """The steps as [streams, time]; ValueError where they are not laid out so, or are padded:
         a step that nobody took would be stored."""
+        for key in (self.observation, "action", ("next", self.observation), ("next", "reward")):
+            if steps.get(key, None) is None:
+                raise ValueError(
+                    f"there is no {key!r} in these steps: extend takes what env.rollout gives"
+                )
         mask = steps.get(("collector", "mask"), None)
         if mask is not None and not bool(mask.all()):
             raise ValueError(
@@ -208,8 +219,9 @@ class ReplayServerBuffer:
                 'there is no "td_error" in this TensorDict: hand over the one that the loss was '
                 "computed of, or write it, [B], into it"
             )
-        priorities = errors.reshape(-1).double().numpy() + 1e-6
-        self.client.update_priorities(TABLE, sample["key"].numpy(), priorities, wait=False)
+        priorities = numbers_of("td_error", errors.reshape(-1).double()) + 1e-6
+        keys = numbers_of("key", sample["key"])
+        self.client.update_priorities(TABLE, keys, priorities, wait=False)
 
     def __len__(self) -> int:
         """Items that can be drawn now."""

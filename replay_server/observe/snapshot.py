@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from typing import Any
 
 from .. import _native
@@ -22,6 +22,7 @@ from .._native import Fact
 from ..errors import ConfigError, ReplayError
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+ANSWER_READS_MAX = 1 << 10  # of 64 KiB at most each
 LARGEST = ("replay_table_samples_per_insert_target", "replay_weights_version")
 Buckets = tuple[tuple[float, float], ...]  # (bound, how many values are at most that), rising
 
@@ -132,7 +133,7 @@ class EndpointSource:
         try:
             asked = urllib.request.Request(self.address, headers={"Accept": OPENMETRICS})
             with urllib.request.urlopen(asked, timeout=self._timeout) as answer:
-                text = answer.read().decode()
+                text = self._whole(answer).decode()
             families = {family.name: family for family in self._parse(text)}
         except (OSError, ValueError) as error:  # HTTPError and URLError are OSErrors
             reason = getattr(error, "reason", None) or error
@@ -148,6 +149,17 @@ class EndpointSource:
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+    def _whole(self, answer: Any) -> bytes:
+        """All of it, within the time and a size that no server's answer has."""
+        end, parts = time.monotonic() + self._timeout, []
+        while part := answer.read1(1 << 16):
+            parts.append(part)
+            if time.monotonic() > end or len(parts) > ANSWER_READS_MAX:
+                raise TimeoutError(f"no whole answer within {self._timeout:g} s")
+        if answer.length:  # it ended before what it had promised
+            raise IncompleteRead(b"".join(parts), answer.length)
+        return b"".join(parts)
 
     def _read(self, families: Mapping[str, Any]) -> Look:
         def one(name: str) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from .. import _native
 from .._native import Link, ffi, lib
 from ..errors import ConfigError, OverBudget, ReplayError, SpecMismatch, UnknownTable
-from ..plans import NStep
+from ..plans import NStep, Sequence
 from ..spec import Spec
 from ..support.values import one_of
 from ..table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
@@ -183,8 +183,14 @@ class RemoteTable:
             )
 
     def expect_transitions(self, n: int, stack: int) -> None:
-        """ConfigError where the first plan is an NStep of another n or stack; other plans pass."""
+        """ConfigError where the first plan is an NStep of another n or stack, or a Sequence, which
+        is no transition; other plans pass."""
         plan = next(iter(self.plans.values()))
+        if isinstance(plan, Sequence):
+            raise ConfigError(
+                f"table {self.name!r} holds {plan}, and this program learns from transitions: "
+                f"serve it with plan = {{ n_step = {n}, stack = {stack} }}"
+            )
         if isinstance(plan, NStep) and (plan.n, plan.stack) != (n, stack):
             raise ConfigError(
                 f"table {self.name!r} stores windows of n = {plan.n}, stack = {plan.stack}; this "

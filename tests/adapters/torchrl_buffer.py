@@ -14,7 +14,9 @@ from replay_server import (
     NStep,
     Offsets,
     Prioritized,
+    Row,
     SamplesPerInsert,
+    Sequence,
     Server,
     Table,
     Uniform,
@@ -257,3 +259,53 @@ def test_windows_written_out_are_several_steps_too():
         pytest.raises(ValueError, match="n_steps=3 without gamma"),
     ):
         ReplayServerBuffer(env, 5000, batch_size=8, address=server.address)
+
+
+def test_a_flush_that_is_held_back_says_that_all_was_taken():
+    """Given a limiter that lets fewer in than an extend has. Expect all steps counted as taken,
+    since those that are held back are in the writer's hands."""
+    env = make_env()
+    limiter = SamplesPerInsert(1.0, 1)
+    table = Table("main", columns_of(env), NStep(1), 5000, Uniform(), limiter, writers=1)
+    with Server([table], "udp://127.0.0.1:0") as server:
+        buffer = ReplayServerBuffer(env, 5000, batch_size=4, address=server.address)
+        buffer.writer.timeout = 0.5
+        with pytest.raises(LimiterBlocked, match="10 were taken: none of them again") as held:
+            buffer.extend(env.rollout(10, break_when_any_done=False))
+        assert held.value.taken == 10
+        buffer.writer.close(0)
+
+
+def test_what_a_loss_wrote_may_need_a_gradient():
+    """Given a td_error that is part of a graph. Expect the priorities updated."""
+    env = make_env()
+    buffer = ReplayServerBuffer(env, 5000, batch_size=8, alpha=0.6)
+    buffer.extend(env.rollout(100, break_when_any_done=False))
+    sample = buffer.sample()
+    sample["td_error"] = torch.rand(8, requires_grad=True) * 2
+    buffer.update_tensordict_priority(sample)
+    buffer.client.flush()
+    assert buffer.server.counters()["updates"] == 1
+
+
+@pytest.mark.parametrize("plan", [NStep(1, stack=4), Sequence(4), Row()])
+def test_a_table_of_other_items_is_refused_at_once(plan):
+    """Given a server whose items are no single transitions. Expect its plan in the sentence."""
+    env = make_env()
+    with (
+        Server([Table("main", columns_of(env), plan, 5000)], "udp://127.0.0.1:0") as server,
+        pytest.raises(ValueError, match="makes no transitions"),
+    ):
+        ReplayServerBuffer(env, 5000, batch_size=8, address=server.address)
+
+
+def test_steps_without_a_part_are_told_and_no_steps_are_none():
+    """Given steps that lack a key, and none at all. Expect the key named, and nothing."""
+    env = make_env()
+    buffer = ReplayServerBuffer(env, 5000, batch_size=8)
+    steps = env.rollout(20, break_when_any_done=False)
+    for key in ("action", "next"):
+        with pytest.raises(ValueError, match=f"there is no .*{key}"):
+            buffer.extend(steps.exclude(key))
+    buffer.extend(steps[:0])
+    assert buffer.client.table("main").inserted == 0

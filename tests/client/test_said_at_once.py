@@ -336,3 +336,21 @@ def test_next_observations_of_plain_rows_are_finite_as_observations_are():
         with pytest.raises(SpecError, match=r"'next_observation/x': expected finite numbers.*nan"):
             client.extend("rows", row)
         assert len(client.extend("rows", row, finite_observations=False)) == 1
+
+
+def test_a_table_of_sequences_is_no_table_of_a_program_that_learns_from_transitions():
+    """Given the tables of sequences and of n-step windows. Expect the first one refused with the
+    plan that it lacks, as soon as it is known; the second passes."""
+    step = Spec((*SPEC.columns, Column("action", np.int64), Column("terminated", np.bool_)))
+    tables = [Table("seq", step, Sequence(3), 2048), Table("n", step, NStep(3), 2048)]
+    with Server(tables) as server, Client(server.address) as client:
+        client.table("n").expect_transitions(3, 1)
+        with pytest.raises(ConfigError, match="holds Sequence.*plan = { n_step = 3, stack = 1 }"):
+            client.table("seq").expect_transitions(3, 1)
+
+
+def test_a_column_has_as_many_axes_as_an_array_may():
+    """Given a column of 16 axes, and one more. Expect the second one refused by its name."""
+    Spec((Column("x", np.float32, [1] * 16),))
+    with pytest.raises(SpecError, match="'x': more than 16 axes"):
+        Spec((Column("x", np.float32, [1] * 17),))

@@ -28,6 +28,7 @@ from learner.learner import Learner
 from replay_server import Client, Server
 from replay_server.training import options
 from replay_server.training.contact import Stop
+from replay_server.training.env_errors import EnvError
 from replay_server.training.presets import CARTPOLE, changed
 from replay_server.training.runs import Run, read_metrics
 
@@ -250,3 +251,29 @@ def test_a_demo_says_what_it_killed_and_what_is_lost(tmp_path, monkeypatch, caps
         "what it learned since its newest checkpoint (learner step 1000) is lost"
     )
     assert demo_module.killed("learner", tmp_path / "none").endswith("what it learned is lost")
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_return_that_is_no_number_solves_nothing(made, monkeypatch, reward):
+    """Given a judge whose mark any number reaches, and an episode with a reward that is none.
+    Expect the environment to be named; and a mean that is none to reach no mark."""
+    monkeypatch.setattr(evaluate, "STEPS_MAX", 10)
+    step = Endless.step
+    monkeypatch.setattr(Endless, "step", lambda self, a: (step(self, a)[0], reward, 0, 0, {}))
+    with pytest.raises(EnvError, match=f"'{NAME}': its step raised .*reward that is not finite"):
+        made.judge.verdict_on(made.learner)
+    if reward != reward:
+        none = evaluate.Verdict(np.full(2, reward), np.ones(2, np.int64))
+        monkeypatch.setattr(Evaluation, "run", lambda *given, **named: none)
+        assert made.judge.verdict_on(made.learner) is None
+
+
+@pytest.mark.parametrize(
+    ("observation", "said"),
+    [(np.full(4, np.nan, np.float32), "observation that is not finite"), (np.zeros(3), "raised")],
+)
+def test_an_observation_that_is_none_ends_the_verdict(made, monkeypatch, observation, said):
+    """Given an observation of NaN, or of another shape, in an episode. Expect one sentence."""
+    monkeypatch.setattr(Endless, "step", lambda self, a: (observation, 1.0, False, False, {}))
+    with pytest.raises(EnvError, match=f"'{NAME}': its observation .*{said}"):
+        made.judge.verdict_on(made.learner)

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -280,3 +281,26 @@ def test_an_endpoint_that_speaks_no_http_is_told(answer, said, watch, capsys):
         thread.join(30)
     error = capsys.readouterr().err
     assert said in error and url in error and len(error.splitlines()) == 1, error
+
+
+def test_an_answer_that_drips_is_given_up(capsys):
+    """Given an endpoint that sends a byte now and then, without end. Expect --timeout to hold for
+    the whole answer."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip():
+            peer, _ = server.accept()
+            with peer, suppress(OSError):
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+                while not over.wait(0.01):
+                    peer.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/metrics"
+        assert main(["stats", url, "--timeout", "0.3"]) == EXIT_USAGE
+        over.set()
+        thread.join(30)
+    assert "no whole answer within 0.3 s" in capsys.readouterr().err
