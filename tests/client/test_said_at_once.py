@@ -345,7 +345,7 @@ def test_a_table_of_sequences_is_no_table_of_a_program_that_learns_from_transiti
     tables = [Table("seq", step, Sequence(3), 2048), Table("n", step, NStep(3), 2048)]
     with Server(tables) as server, Client(server.address) as client:
         client.table("n").expect_transitions(3, 1)
-        with pytest.raises(ConfigError, match="holds Sequence.*plan = { n_step = 3, stack = 1 }"):
+        with pytest.raises(ConfigError, match=r"holds Sequence.*plan = { n_step = 3, stack = 1 }"):
             client.table("seq").expect_transitions(3, 1)
 
 
