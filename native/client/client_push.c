@@ -152,7 +152,8 @@ void rp_client_writer_end(struct rp_client *client, struct client_writer *writer
 /* The message being filled, or a new one; null where none is free. */
 static struct client_message *filling(struct rp_client *client, struct client_writer *writer) {
     if (writer->filling == CLIENT_NONE) {
-        if (rp_client_messages_room(client, writer) == 0) {
+        uint32_t shares = client->message_places - client->messages_max;
+        if (client->message_free_count <= shares && rp_client_messages_room(client, writer) == 0) {
             return NULL;
         }
         writer->filling = rp_client_message_new(client, writer);
@@ -405,11 +406,16 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
         return -RP_BAD_PRIORITY;
     }
     bound(writer, &count, &flags);
-    int large = writer->piece_count > 1 || (priorities != NULL && fills(client, writer));
-    uint32_t taken = (large ? push_large : push_whole)(client, writer, stream, steps, count, flags,
-                                                       priorities);
+    uint32_t taken;
+    if (writer->piece_count > 1 || (priorities != NULL && fills(client, writer))) {
+        taken = push_large(client, writer, stream, steps, count, flags, priorities);
+    } else {
+        taken = push_whole(client, writer, stream, steps, count, flags, priorities);
+        if (flags & RP_RUN_ITEM) {
+            writer->state.items_posted += taken;
+        }
+    }
     writer->state.steps_posted += taken;
-    writer->state.items_posted += flags & RP_RUN_ITEM && !large ? taken : 0;
     rp_client_sender_add(client, &writer->sender);
     return (int)taken;
 }
