@@ -1,5 +1,5 @@
 # The training loops of examples/, each in an environment of its own; included by the Makefile.
-EXAMPLES      := cleanrl_dqn sb3_dqn torchrl_dqn
+LOOPS         := cleanrl_dqn sb3_dqn torchrl_dqn
 EXAMPLE_STEPS ?= 20000
 EXAMPLE_DIR   := $(BUILD)/examples
 
@@ -14,5 +14,5 @@ $(EXAMPLE_DIR)/%/.ready: examples/%/requirements.txt constraints.txt $(EXAMPLE_D
 	$(Q)$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	$(Q)$(@D)/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall $(EXAMPLE_DIR)/wheel/*.whl
 	$(Q)touch $@
-test-examples: $(EXAMPLES:%=$(EXAMPLE_DIR)/%/.ready) ## CleanRL, SB3 and TorchRL loops, 20 000 steps each: EXAMPLE=
+test-examples: $(LOOPS:%=$(EXAMPLE_DIR)/%/.ready) ## CleanRL, SB3 and TorchRL loops, 20 000 steps each: EXAMPLE=
 	$(Q)$(PYTHON) tests/programs/run_examples.py --steps $(EXAMPLE_STEPS) --seed $(SEED) $(EXAMPLE)

@@ -1,4 +1,4 @@
-# How good the tests are, and what a change costs: mutants by machine, two versions beside each other; included by the Makefile.
+# How good the tests are: mutants by machine, random programs beside a model; included by the Makefile.
 .PHONY: mutants
 N     ?= 600
 JOBS  ?= $(shell nproc)

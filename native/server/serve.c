@@ -84,7 +84,7 @@ static const uint8_t refusal_counter[RP_STATUS_COUNT] = {
     [RP_DISK_FULL] = RP_COUNT_refused_disk,
 };
 
-/* Statuses that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by
+/* Those that are absent here (BLOCKED, FORGOTTEN, EARLY, CLOSED) are counted where they arise, by
  * operation. */
 void rp_serve_count_refusal(struct rp_server *server, int status) {
     assert(status < 0 && status > -RP_STATUS_COUNT);

@@ -96,6 +96,10 @@ def _section(value: Any, name: str) -> dict[str, Any]:
     return dict(value)
 
 
+# What a file has for a field of this annotation.
+TYPES = {"bool": bool, "int": int, "int | None": int, "str": str, "str | None": str}
+
+
 def _options(document: Mapping[str, Any], name: str, kind: type[Options]) -> Options:
     """The section [name] as the dataclass `kind`, each field of its type."""
     section = _section(document.get(name, {}), f"[{name}]")
@@ -104,7 +108,7 @@ def _options(document: Mapping[str, Any], name: str, kind: type[Options]) -> Opt
         if field not in known:
             close = nearest(field, known)
             raise ConfigError(f"[{name}] has no field {field!r}; the nearest is {close!r}")
-        wanted = {"b": bool, "i": int, "s": str}[known[field][0]]
+        wanted = TYPES[known[field]]
         if type(value) is not wanted:
             raise ConfigError(f"[{name}] {field} is {value!r}; expected {wanted.__name__}")
     return kind(**section)

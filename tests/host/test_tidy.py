@@ -550,3 +550,14 @@ def test_ruff_agrees(tool: list[str]):
     ruff = [sys.executable, "-m", "ruff", *tool, "."]
     done = subprocess.run(ruff, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_no_variable_has_a_value_in_two_makefiles():
+    """Given the Makefile and its parts. Expect each variable set in one, where it would be wrong in
+    the other; SEED is the same in both."""
+    found: dict[str, set[str]] = {}
+    for path in tracked("Makefile", "*.mk"):
+        for name in re.findall(r"^([A-Z_]+)\s*(?:\?|:)?=", path.read_text(), re.M):
+            found.setdefault(name, set()).add(path.name)
+    found.pop("SEED")
+    assert {name: sorted(files) for name, files in found.items() if len(files) > 1} == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +24,13 @@ from replay_server import (
     Spec,
     Table,
     Uniform,
+    server,
+    spec,
+    table,
 )
-from replay_server.__main__ import _from_options
-from replay_server._native import ffi
+from replay_server.__main__ import ServeArgs, _from_options
+from replay_server._native import ffi, lib
+from replay_server.observe.metrics import MetricsOptions
 from replay_server.server import Config
 from replay_server.serving import config
 from replay_server.training.presets import preset
@@ -273,3 +279,25 @@ def test_the_committed_tables_are_the_presets(name):
     assert [line for line in written.splitlines() if not line.startswith("#")][1:] == (
         made.splitlines()
     )
+
+
+FILE_ALONE = {"virtual_clock", "batch_max", "records", "lapse_ms", "weights_max", "receive_budget"}
+
+
+def test_every_option_of_a_server_is_read_from_a_file_and_has_its_row():
+    """Given the fields of a server's sections. Expect each of a type that a file has, in the table
+    of docs/operations.md, and a flag of serve but for those of a file alone."""
+    names = {field.name for field in fields(ServerOptions)}
+    for kind in (ServerOptions, MetricsOptions):
+        assert [field.name for field in fields(kind) if field.type not in config.TYPES] == []
+    page = (Path(__file__).resolve().parents[2] / "docs/operations.md").read_text()
+    rows = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`\w+`[^|]*) \|", page, re.M))))
+    assert names - rows == set()
+    assert names - {field.name for field in fields(ServeArgs)} == FILE_ALONE
+
+
+def test_limits_are_the_cores():
+    """Given the limits that Python checks by itself. Expect those of the core."""
+    assert server.TABLES_MAX == lib.RP_TABLES_MAX and table.PLANS_MAX == lib.RP_PLANS_MAX
+    assert spec.COLUMN_COUNT_MAX == lib.RP_COLUMNS_MAX
+    assert table.NAME_BYTES_MAX == lib.RP_NAME_BYTES - 1
