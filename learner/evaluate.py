@@ -72,13 +72,6 @@ def has_time_limit(env: Env) -> bool:
     return False
 
 
-def _finite(value: Any, what: str) -> Any:
-    """The value; ValueError where a number of it is none: no mean would be one, either."""
-    if not np.isfinite(value).all():
-        raise ValueError(f"a {what} that is not finite")
-    return value
-
-
 class Evaluation:
     """Environments kept for several evaluations of one kind.
 
@@ -141,7 +134,9 @@ class Evaluation:
                     )
                 with environments(self.name, "step"):
                     observation, reward, terminated, truncated, _ = self.envs[i].step(action)
-                    returns[i] += _finite(reward, "reward")
+                    reward = float(reward)
+                self._expect_finite(reward, "reward")
+                returns[i] += reward
                 lengths[i] += 1
                 self._look(i)
                 if not (terminated or truncated):
@@ -200,6 +195,11 @@ class Evaluation:
             }
             return network(leaves("observation", frames)).argmax(1).cpu().numpy()
 
+    def _expect_finite(self, value: Any, what: str) -> None:
+        """EnvError where a number of it is none: no mean would be one, either."""
+        if not np.isfinite(value).all():
+            raise EnvError(f"environment {self.name!r} gave a number that is not finite: {what}")
+
     def _push(self, observations: list, at: np.ndarray, *, start: bool) -> None:
         """Frames of the environments `at`, in that order, into their stacks."""
         if not len(at):
@@ -208,7 +208,11 @@ class Evaluation:
         mask[at] = True
         with environments(self.name, "observation"):
             flat = [self.spec.flatten("observation", observation) for observation in observations]
+            frames = {}
             for name, stack in self.stacks.items():
-                frames = np.zeros((len(self.envs), *stack.column.shape), stack.column.dtype)
-                frames[at] = [_finite(leaf[name], "observation") for leaf in flat]
-                (stack.reset if start else stack.push)(frames, mask)
+                shape = (len(self.envs), *stack.column.shape)
+                frames[name] = np.zeros(shape, stack.column.dtype)
+                frames[name][at] = [leaf[name] for leaf in flat]
+        for name, stack in self.stacks.items():
+            self._expect_finite(frames[name], "observation")
+            (stack.reset if start else stack.push)(frames[name], mask)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,10 +117,10 @@ class Judge:
             return None
         chosen = select.mean
         self.run.log(learner.step, **{"charts/greedy_return": chosen})
-        if not chosen >= self.mark:  # nor where it is no number
+        if not self.mark <= chosen < math.inf:  # nor where it is no number
             return None
         again = self.evaluation.run(learner.online, "confirm", self.seed, first, self._report)
-        if again is None or not again.mean >= self.mark:
+        if again is None or not self.mark <= again.mean < math.inf:
             return None
         solved_at = time.time()
         try:

@@ -32,9 +32,11 @@ from replay_server import (
     NStep,
     Prioritized,
     Server,
+    ServerRestarted,
     Spec,
     SpecError,
     Table,
+    TableEmptied,
     Timeout,
     Uniform,
 )
@@ -109,16 +111,25 @@ class ReplayServerBuffer:
                 "out, or give it that one"
             )
         self.gamma = gamma_for(self.client, TABLE, n_steps, gamma)
-        self.writer = self.client.writer(TABLE, self.streams, autoreset="disabled")
+        self._begin()
         self._drawable = False  # something was: the table is not empty
+
+    def _begin(self) -> None:
+        """A writer that follows nothing yet."""
+        self.writer = self.client.writer(TABLE, self.streams, autoreset="disabled")
+        self._next: np.ndarray | None = None  # [streams, ...]: what the last step led to
+        self._open = np.zeros(self.streams, np.bool_)  # its episode goes on
 
     def extend(self, steps: TensorDictBase | Sequence[TensorDictBase]) -> None:
         """Stores what a collector returned, [time] or [environments, time], in its order; or one
         step, [] or [environments]; or a list of such parts, each of which goes on where the one
         before ended.
 
-        Without ("next", "truncated") an episode that is done and not terminated was truncated.
+        Without ("next", "truncated") an episode that is done and not terminated was truncated. A
+        step that does not begin where the one before it led to begins an episode of its own, so
+        steps may come in any order: each leads where it says.
         An error of a step says how many were taken, as `error.taken`: go on with those behind them.
+        Where the table was emptied, or its server came back, a new writer has been opened.
         """
         parts = steps if isinstance(steps, list | tuple) else [steps]
         if not parts or not all(isinstance(part, TensorDictBase) for part in parts):
@@ -132,7 +143,8 @@ class ReplayServerBuffer:
         steps = torch.cat(parts, 1).cpu()
         following = steps["next"]
         terminated = following["terminated"]
-        truncated = following.get("truncated", following["done"] & ~terminated)
+        truncated = following.get("truncated", None)
+        truncated = following["done"] & ~terminated if truncated is None else truncated
         rows = {
             "observation": steps[self.observation].numpy(),
             "action": steps["action"].numpy(),
@@ -142,24 +154,46 @@ class ReplayServerBuffer:
             "truncated": truncated[..., 0].numpy(),
         }
         taken, count = 0, steps.shape[1]
+        before, elsewhere = self._seams(rows)
         try:
             for taken in range(count):
+                if elsewhere[:, taken].any():
+                    self.writer.restart(elsewhere[:, taken], before[:, taken])
                 self.writer.add_batch(**{name: row[:, taken] for name, row in rows.items()})
+                self._next = rows["next_observation"][:, taken]
+                self._open = ~(rows["terminated"] | rows["truncated"])[:, taken]
             taken = count
             self.writer.flush()
         except (LimiterBlocked, Timeout, SpecError) as error:
-            said = str(error).replace(" (nothing of this call was taken: call it again)", "")
             rest = f"go on with steps[..., {taken}:]" if taken < count else "none of them again"
-            error.taken = taken
-            error.args = (
-                f"{said}; of the {count} time steps of this extend {taken} were taken: {rest}",
-            )
+            self._say_taken(error, f"of the {count} time steps {taken} were taken: {rest}", taken)
             raise
+        except (ServerRestarted, TableEmptied) as error:
+            self._begin()
+            self._say_taken(error, "a new one was opened here: extend goes on with it", taken)
+            raise
+
+    def _say_taken(self, error: Any, rest: str, taken: int) -> None:
+        said = str(error).replace(" (nothing of this call was taken: call it again)", "")
+        error.taken, error.args = taken, (f"{said}; {rest}",)
+
+    def _seams(self, rows: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """What each step's predecessor led to, [streams, time, ...]; and where an open episode goes
+        on elsewhere, [streams, time]."""
+        now, after = rows["observation"], rows["next_observation"]
+        first = now[:, 0] if self._next is None else self._next
+        before = np.concatenate([first[:, None], after[:, :-1]], 1)
+        done = (rows["terminated"] | rows["truncated"])[:, :-1]
+        goes_on = np.concatenate([self._open[:, None], ~done], 1)
+        moved = (now != before).reshape(*now.shape[:2], -1).any(2)
+        return before, moved & goes_on
 
     def _by_stream(self, steps: TensorDict) -> TensorDict:
         """The steps as [streams, time]; ValueError where they are not laid out so, or are padded:
         a step that nobody took would be stored."""
-        for key in (self.observation, "action", ("next", self.observation), ("next", "reward")):
+        end = "done" if steps.get(("next", "truncated"), None) is None else "truncated"
+        following = (self.observation, "reward", "terminated", end)
+        for key in (self.observation, "action", *(("next", name) for name in following)):
             if steps.get(key, None) is None:
                 raise ValueError(
                     f"there is no {key!r} in these steps: extend takes what env.rollout gives"

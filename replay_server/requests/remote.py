@@ -14,7 +14,7 @@ import numpy as np
 from .. import _native
 from .._native import Link, ffi, lib
 from ..errors import ConfigError, OverBudget, ReplayError, SpecMismatch, UnknownTable
-from ..plans import NStep, Sequence
+from ..plans import NStep, Row, Sequence
 from ..spec import Spec
 from ..support.values import one_of
 from ..table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
@@ -183,10 +183,13 @@ class RemoteTable:
             )
 
     def expect_transitions(self, n: int, stack: int) -> None:
-        """ConfigError where the first plan is an NStep of another n or stack, or a Sequence, which
-        is no transition; other plans pass."""
+        """ConfigError where the first plan is an NStep of another n or stack, or gives no
+        transitions: a Sequence, or a Row of steps that do not say what they lead to."""
         plan = next(iter(self.plans.values()))
-        if isinstance(plan, Sequence):
+        alone = isinstance(plan, Row) and not any(
+            column.name.split("/")[0] == "next_observation" for column in self.spec
+        )
+        if alone or isinstance(plan, Sequence):
             raise ConfigError(
                 f"table {self.name!r} holds {plan}, and this program learns from transitions: "
                 f"serve it with plan = {{ n_step = {n}, stack = {stack} }}"

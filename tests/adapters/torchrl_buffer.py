@@ -19,6 +19,7 @@ from replay_server import (
     Sequence,
     Server,
     Table,
+    TableEmptied,
     Uniform,
 )
 from replay_server.integrations.torchrl import ReplayServerBuffer, columns_of
@@ -304,8 +305,48 @@ def test_steps_without_a_part_are_told_and_no_steps_are_none():
     env = make_env()
     buffer = ReplayServerBuffer(env, 5000, batch_size=8)
     steps = env.rollout(20, break_when_any_done=False)
-    for key in ("action", "next"):
-        with pytest.raises(ValueError, match=f"there is no .*{key}"):
+    for key in ("action", "next", ("next", "terminated")):
+        with pytest.raises(ValueError, match=f"there is no .*{key[-1] if len(key) == 2 else key}"):
             buffer.extend(steps.exclude(key))
     buffer.extend(steps[:0])
     assert buffer.client.table("main").inserted == 0
+
+
+@pytest.mark.parametrize("how", ["in order", "shuffled", "one step each", "in two parts"])
+def test_each_step_leads_where_it_says(how):
+    """Given steps in the order they were played, in any, each of an episode of its own, and parts
+    that do not follow each other. Expect the next observation that each step names."""
+    env = make_env()
+    env.set_seed(1)
+    steps = env.rollout(300, break_when_any_done=False)
+    if how == "shuffled":
+        steps = steps[torch.randperm(300)]
+    elif how == "one step each":
+        steps = torch.cat([env.rollout(1) for _ in range(100)])
+    buffer = ReplayServerBuffer(env, 5000, batch_size=512, seed=1)
+    parts = (steps[150:], steps[:150]) if how == "in two parts" else steps.split(7)
+    for part in parts:
+        buffer.extend(part)
+    ends = {
+        tuple(step["observation"].tolist()): tuple(step["next", "observation"].tolist())
+        for step in steps
+    }
+    sample = buffer.sample()
+    for one in sample:
+        assert ends[tuple(one["observation"].tolist())] == tuple(
+            one["next", "observation"].tolist()
+        )
+
+
+def test_an_emptied_table_is_told_once():
+    """Given a table that somebody empties. Expect one error, and a buffer that goes on."""
+    env = make_env()
+    table = Table("main", columns_of(env), NStep(1), 1000, Uniform())
+    with Server([table], "udp://127.0.0.1:0") as server:
+        buffer = ReplayServerBuffer(env, 1000, batch_size=8, address=server.address)
+        buffer.extend(env.rollout(20, break_when_any_done=False))
+        buffer.client.reset("main")
+        with pytest.raises(TableEmptied, match="a new one was opened here"):
+            buffer.extend(env.rollout(20, break_when_any_done=False))
+        buffer.extend(env.rollout(20, break_when_any_done=False))
+        assert len(buffer.sample()) == 8

@@ -343,10 +343,13 @@ def test_a_table_of_sequences_is_no_table_of_a_program_that_learns_from_transiti
     plan that it lacks, as soon as it is known; the second passes."""
     step = Spec((*SPEC.columns, Column("action", np.int64), Column("terminated", np.bool_)))
     tables = [Table("seq", step, Sequence(3), 2048), Table("n", step, NStep(3), 2048)]
+    tables.append(Table("row", step, Row(), 2048))
     with Server(tables) as server, Client(server.address) as client:
         client.table("n").expect_transitions(3, 1)
         with pytest.raises(ConfigError, match=r"holds Sequence.*plan = { n_step = 3, stack = 1 }"):
             client.table("seq").expect_transitions(3, 1)
+        with pytest.raises(ConfigError, match="holds Row"):
+            client.table("row").expect_transitions(3, 1)
 
 
 def test_a_column_has_as_many_axes_as_an_array_may():
