@@ -408,7 +408,13 @@ int rp_memory_keep(struct rp_memory *memory, const char *path, char *error) {
 int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes) {
     const struct rp_memory *memory = owner;
     uint64_t at = offset - memory->need_offset;
-    int failed = memory->need_file < 0 ? 0 : allocate(memory->need_file, at, bytes);
+    if (memory->need_file < 0) {
+        return 1;
+    }
+    if (!rp_file_has_room(memory->need_file, at, bytes)) {
+        return 0;
+    }
+    int failed = allocate(memory->need_file, at, bytes);
     if (failed) {
         rp_file_give_back(memory->need_file, at, bytes);
     }

@@ -21,6 +21,7 @@
 #include <sys/random.h>
 #else
 #include <sched.h>
+#include <sys/statvfs.h>
 #include <sys/random.h>
 #endif
 
@@ -152,6 +153,33 @@ static inline void rp_file_give_back(int file, uint64_t offset, uint64_t bytes) 
     }
 #else
     (void)file, (void)offset, (void)bytes;
+#endif
+}
+
+/* Whether the file system has what the range lacks; 1 also where it does not say. Asking costs
+ * nothing, while some take all they have before they find that it is too little. */
+static inline int rp_file_has_room(int file, uint64_t offset, uint64_t bytes) {
+#ifndef RP_POSIX
+    struct statvfs about;
+    if (fstatvfs(file, &about) || about.f_blocks == 0) { /* a tmpfs without a limit has none */
+        return 1;
+    }
+    uint64_t room = (uint64_t)about.f_bfree * about.f_frsize, lacks = 0;
+    off_t at = (off_t)offset, end = (off_t)(offset + bytes);
+    for (int i = 0; bytes > room && at < end; i++) {
+        off_t hole = lseek(file, at, SEEK_HOLE);
+        if (hole < 0 || i == RP_HOLES_MAX) {
+            return 1;
+        }
+        hole = hole > end ? end : hole;
+        off_t data = hole < end ? lseek(file, hole, SEEK_DATA) : end;
+        at = data < 0 || data > end ? end : data;
+        lacks += (uint64_t)(at - hole);
+    }
+    return lacks <= room;
+#else
+    (void)file, (void)offset, (void)bytes;
+    return 1;
 #endif
 }
 

@@ -11,6 +11,8 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -29,6 +31,8 @@ static void (*before_lock)(void); /* what another does before each lock of this 
 static int interruptions;         /* signals that come while room on the disk is asked for */
 static const char *closed_name;   /* what of a folder cannot be opened, for want of descriptors */
 static const char *odd_name;      /* what of it turns out to be no folder */
+static uint64_t room_kib;         /* what the disk says that it has; 0: as it is */
+static int allocations;           /* how often it was asked for more */
 static int half_full;             /* the disk ends within what is asked for, and keeps that */
 static int is_mounted;            /* something is mounted where the kernel is asked */
 
@@ -40,7 +44,22 @@ int flock(int file, int how) {
     return (int)syscall(SYS_flock, file, how);
 }
 
+int fstatvfs(int file, struct statvfs *about) {
+    struct statfs own;
+    if (fstatfs(file, &own)) {
+        return -1;
+    }
+    *about = (struct statvfs){.f_blocks = own.f_blocks, .f_bfree = own.f_bfree,
+                              .f_frsize = (unsigned long)own.f_bsize};
+    if (room_kib > 0) {
+        about->f_frsize = 1024;
+        about->f_bfree = room_kib;
+    }
+    return 0;
+}
+
 int posix_fallocate(int file, off_t offset, off_t bytes) {
+    allocations++;
     if (half_full) {
         return syscall(SYS_fallocate, file, 0, offset, bytes / 2) == 0 ? ENOSPC : errno;
     }
@@ -412,7 +431,13 @@ static void check_half_full(void) {
     CHECK(file_blocks(memory.need_file) == before, "the disk keeps %" PRIu64 " blocks",
           file_blocks(memory.need_file) - before);
     half_full = 0;
+    allocations = 0;
+    room_kib = 447; /* a KiB less than lies unused there */
+    CHECK(!rp_memory_allocate(&memory, SIZE + 64 * KIB, 512 * KIB));
+    CHECK(allocations == 0 && file_blocks(memory.need_file) == before, "it takes all there is");
+    room_kib = 448;
     CHECK(rp_memory_allocate(&memory, SIZE + 64 * KIB, 512 * KIB));
+    room_kib = 0;
     CHECK(file_blocks(memory.need_file) > before);
     CHECK(pread(memory.need_file, found, USED, USED_AT) == USED);
     CHECK(memcmp(found, used, USED) == 0);
