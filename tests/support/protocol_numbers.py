@@ -50,7 +50,6 @@ NUMBERS: list[tuple[str, str]] = [
     ("| [8] | datagrams are sealed", "RP_FEATURE_SEALED"),
     ("| [16] | optional fields", "RP_FEATURE_ITEM_FIELDS"),
     ("about [100] ms later", "RP_TICK_MS"),
-    ("the last multiple of [100] ms", "RP_TICK_MS"),
     ("at most [256] places", "RP_TICK_SESSIONS"),
     ("no more than [8] fell silent", "RP_EXPIRED_MAX"),
     ("answered with: [32].", "RP_TRAIN_MAX"),
