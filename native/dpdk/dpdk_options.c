@@ -120,12 +120,13 @@ static int is_said(const uint8_t *ip) {
     return memcmp(ip, unsaid, sizeof unsaid) != 0;
 }
 
-/* Null, or what is wrong. In a device's arguments DPDK reads = and [ as its own signs: the rest
- * would be dropped, and a socket of DPDK's own name be opened. */
+/* Null, or what is wrong. In a device's arguments DPDK reads =, and a [ that nothing closes, as its
+ * own signs: the rest would be dropped, and a socket of DPDK's own name be opened. */
 static const char *read_text(char *at, const struct text *text, const char *value) {
     int is_argument = strcmp(text->name, "socket") == 0 || strcmp(text->name, "iface") == 0;
-    if (is_argument && strpbrk(value, "=[")) {
-        return "socket= and iface= without = and [, which DPDK keeps for itself: name another";
+    const char *last = strrchr(value, '[');
+    if (is_argument && (strchr(value, '=') || (last && !strchr(last, ']')))) {
+        return "socket= and iface= without = or an open [, which DPDK reads: name another";
     }
     return (size_t)snprintf(at, text->size, "%s", value) < text->size ? NULL : text->wrong;
 }
