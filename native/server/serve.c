@@ -94,6 +94,12 @@ void rp_serve_count_refusal(struct rp_server *server, int status) {
     }
 }
 
+int rp_serve_drop(struct rp_call *call) {
+    rp_server_count(call->server, RP_COUNT_drop_no_room);
+    rp_meter_session(&call->server->meters, call->session)->dropped++;
+    return RP_SERVED;
+}
+
 /* ---- transmit room ---- */
 
 /* Every lease is given back whole, so a small one is cheap: a turn starts with what the last one

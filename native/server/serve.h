@@ -90,6 +90,9 @@ int rp_serve_accept(struct rp_call *call);
 void rp_serve_finish(struct rp_call *call, int result);
 /* Counts a refusal under its status. */
 void rp_serve_count_refusal(struct rp_server *server, int status);
+/* A session's request that this turn has no room for: counted, not answered; it asks again. Returns
+ * RP_SERVED. */
+int rp_serve_drop(struct rp_call *call);
 /* May this request go on now? 0: yes, and its place in the queue, if it had one, is given up.
  * -status: never. Else it is held back: the bytes of its BLOCKED answer, which is written. It then
  * stands in the queue, unless another request of its session does. RP_SERVED: a released request

@@ -133,8 +133,7 @@ int rp_serve_blob(struct rp_call *call) {
     uint32_t count = rp_min(request->count, left);
     count = rp_min(count, train);
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
-        rp_server_count(call->server, RP_COUNT_drop_no_room);
-        return RP_SERVED;
+        return rp_serve_drop(call);
     }
     if (blob.goes_away) {
         keep(call, &blob, request->first + count, datagrams);

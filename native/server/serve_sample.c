@@ -118,12 +118,6 @@ static int check(const struct rp_call *call, const struct rp_table *table,
                : 0;
 }
 
-static int drop(struct rp_call *call) {
-    rp_server_count(call->server, RP_COUNT_drop_no_room);
-    rp_meter_session(&call->server->meters, call->session)->dropped++;
-    return RP_SERVED;
-}
-
 /* A request for an id that was never drawn: draws, or waits its turn. */
 static int serve_new(struct rp_call *call, struct rp_table *table,
                      const struct rp_sample *request) {
@@ -132,7 +126,7 @@ static int serve_new(struct rp_call *call, struct rp_table *table,
         return -RP_STALE_EPOCH;
     }
     if (!rp_credit_may_draw(call->server, call->session, request->count)) {
-        return drop(call);
+        return rp_serve_drop(call);
     }
     if (request->mode == RP_SAMPLE_KEYS) {
         return draw(call, table, request, (const uint64_t *)(const void *)(request + 1));
@@ -191,7 +185,7 @@ int rp_serve_pull(struct rp_call *call) {
     uint32_t count = rp_min(pull->count, left);
     count = rp_min(count, train);
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
-        return drop(call);
+        return rp_serve_drop(call);
     }
     call->message.op = RP_OP_SAMPLE | RP_ANSWER;
     call->message.id = pull->batch;

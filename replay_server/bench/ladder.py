@@ -185,7 +185,7 @@ class Standing:
         try:
             self.server = self._start(
                 pair and pair.server,
-                path / f"{case.key}-server",
+                path,
                 {"role": "server", "url": server_url, "core": server_core, "aside": client_core}
                 | common,
             )
@@ -193,7 +193,7 @@ class Standing:
             url = client_url or self.server.facts["address"]
             self.client = self._start(
                 pair and pair.client,
-                path / f"{case.key}-client",
+                path,
                 {"role": "client", "url": url, "core": client_core, "mtu": mtu} | common,
             )
             if self.client.facts["mtu"] != mtu:
@@ -205,10 +205,11 @@ class Standing:
             self.close()
             raise
 
-    def _start(self, place: Any, log: Path, described: dict[str, Any]) -> End:
+    def _start(self, place: Any, folder: Path, described: dict[str, Any]) -> End:
         command = [sys.executable, "-m", "replay_server.bench.ladder_end", json.dumps(described)]
         command = command if place is None else place.inside(command)
-        (end,) = End.all({log.name: command}, log.parent, self._ends).values()
+        name = f"{self.case.key}-{described['role']}"
+        (end,) = End.all({name: command}, folder, self._ends).values()
         return end
 
     def measure(self, order: str, **arguments: Any) -> dict[str, Any]:

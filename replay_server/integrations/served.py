@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay_server import Client, NStep, Row, Sequence
+from replay_server import Client, NStep
 from replay_server.support.values import real
 
 DISCOUNT = 0.99  # where one step is all: the algorithm discounts by itself
@@ -28,7 +28,7 @@ def gamma_for(client: Client, table: str, n_steps: int, gamma: float | None) -> 
         gamma = real("gamma", gamma, 0.0, 1.0)
     served = client.table(table)
     plan = next(iter(served.plans.values()))
-    if isinstance(plan, Row | Sequence) or (isinstance(plan, NStep) and plan.stack > 1):
+    if not served.holds_transitions() or (isinstance(plan, NStep) and plan.stack > 1):
         raise ValueError(
             f"table {table!r} of {client.address} holds {plan}, of which this buffer makes no "
             "transitions: serve it with NStep(n), and stack frames in the environment"

@@ -182,14 +182,17 @@ class RemoteTable:
                 f"{count // 2 + 1} at least"
             )
 
-    def expect_transitions(self, n: int, stack: int) -> None:
-        """ConfigError where the first plan is an NStep of another n or stack, or gives no
-        transitions: a Sequence, or a Row of steps that do not say what they lead to."""
+    def holds_transitions(self) -> bool:
+        """Not where its first plan is a Sequence, or a Row of steps that do not say what they lead
+        to."""
         plan = next(iter(self.plans.values()))
-        alone = isinstance(plan, Row) and not any(
-            column.name.split("/")[0] == "next_observation" for column in self.spec
-        )
-        if alone or isinstance(plan, Sequence):
+        alone = isinstance(plan, Row) and not self.spec.group("next_observation")
+        return not (alone or isinstance(plan, Sequence))
+
+    def expect_transitions(self, n: int, stack: int) -> None:
+        """ConfigError where the first plan is an NStep of another n or stack, or gives none."""
+        plan = next(iter(self.plans.values()))
+        if not self.holds_transitions():
             raise ConfigError(
                 f"table {self.name!r} holds {plan}, and this program learns from transitions: "
                 f"serve it with plan = {{ n_step = {n}, stack = {stack} }}"
