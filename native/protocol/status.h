@@ -90,7 +90,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(drop_reserved,             "a reserved field not zero: dropped, or answered BAD_RESERVED") \
     X(drop_op,                   "an unknown operation: dropped, or answered BAD_OP in a session") \
     X(drop_replayed,             "dropped: a packet number seen before, or too old") \
-    X(drop_no_room,              "dropped: no transmit room, or too many draws, in this turn") \
+    X(drop_no_room,              "dropped: no transmit room, or beyond its session's share") \
     X(drop_unsolicited,          "dropped: an answer to nothing that was asked") \
     X(hellos,                    "cookies handed out") \
     X(cookie_refused,            "refused: a wrong or expired cookie") \

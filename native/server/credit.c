@@ -10,10 +10,6 @@
  * from before the answer's arrival, so it stops first.
  *
  *     sum over sessions of credit == granted_sum <= receive_budget - sessions_max
- *
- * Draws are bounded too, since a request of 96 bytes may ask for a batch of a millisecond. A client
- * has at most `records` batches under way, and asks for the next when one has come: so one turn,
- * whose requests came before its answers, brings as many of them, and a spare one.
  */
 #include <assert.h>
 
@@ -87,28 +83,6 @@ uint32_t rp_credit_grant(struct rp_server *server, uint32_t session, uint32_t wa
     server->granted_sum += credit;
     append_grant(server, session);
     return 1 + credit;
-}
-
-/* ---- draws ---- */
-
-/* 16 bits of it are enough: who comes back by chance in a turn of the same number is held as in
- * that one. */
-static uint32_t *drawn_now(struct rp_server *server, uint32_t session) {
-    struct rp_line *line = &server->lines[session];
-    if (line->draw_turn != (uint16_t)server->turn) {
-        line->draw_turn = (uint16_t)server->turn;
-        line->turn_drawn = 0;
-    }
-    return &line->turn_drawn;
-}
-
-int rp_credit_may_draw(struct rp_server *server, uint32_t session, uint32_t items) {
-    uint64_t most = (uint64_t)server->limits.batch_max * (server->limits.records + 1);
-    return (uint64_t)*drawn_now(server, session) + items <= most;
-}
-
-void rp_credit_drawn(struct rp_server *server, uint32_t session, uint32_t items) {
-    *drawn_now(server, session) += items;
 }
 
 void rp_credit_check(const struct rp_server *server) {

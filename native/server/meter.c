@@ -45,6 +45,7 @@ void rp_meter_ages(struct rp_meters *meters, uint32_t table, const struct rp_bat
 void rp_server_record_turn(struct rp_server *server, uint64_t elapsed_ns) {
     struct rp_meters *meters = &server->meters;
     uint32_t bucket = rp_histogram_bucket(elapsed_ns);
+    rp_share_end(server, meters->served_count, elapsed_ns);
     for (uint32_t i = 0; i < meters->served_count; i++) {
         struct rp_histogram *histogram = &meters->operations[meters->served[i]];
         histogram->sum += elapsed_ns;

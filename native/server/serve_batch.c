@@ -111,8 +111,10 @@ void rp_serve_batch(struct rp_call *call, const struct rp_record *record, uint32
                     uint32_t count) {
     struct cut cut = cut_of(call, record);
     uint32_t end = count < cut.datagrams - first ? first + count : cut.datagrams;
-    for (uint32_t i = first; i < end && rp_serve_lease(call->turn, 1); i++) {
+    uint32_t i = first;
+    for (; i < end && rp_serve_lease(call->turn, 1); i++) {
         rp_serve_send(call, write_datagram(call, &cut, i));
         rp_serve_early(call->turn);
     }
+    rp_share_take(call->server, call->session, 0, i - first);
 }

@@ -78,6 +78,7 @@ static void send_datagrams(struct rp_call *call, const struct blob *blob,
         rp_serve_send(call, (uint32_t)sizeof head + padded);
     }
     call->server->counters[RP_COUNT_blob_datagrams] += count;
+    rp_share_take(call->server, call->session, 0, count);
 }
 
 static int check(const struct rp_blob_request *request) {
@@ -132,7 +133,8 @@ int rp_serve_blob(struct rp_call *call) {
     uint32_t train = rp_serve_train(call);
     uint32_t count = rp_min(request->count, left);
     count = rp_min(count, train);
-    if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
+    if (!rp_share_allows(call->server, call->session, 0) || count > rp_serve_share(call)
+        || !rp_serve_lease(call->turn, count)) {
         return rp_serve_drop(call);
     }
     if (blob.goes_away) {

@@ -73,7 +73,7 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     rp_server_count(server, RP_COUNT_samples);
     server->counters[RP_COUNT_items_sampled] += request->count;
     rp_meter_session(&server->meters, call->session)->items += request->count;
-    rp_credit_drawn(server, call->session, request->count);
+    rp_share_take(server, call->session, request->count, 0);
     if (keys == NULL) {
         rp_meter_ages(&server->meters, table->number, &record->head, record->items);
     }
@@ -125,7 +125,7 @@ static int serve_new(struct rp_call *call, struct rp_table *table,
     if (request->epoch != 0 && request->epoch != rp_table_epoch(table)) {
         return -RP_STALE_EPOCH;
     }
-    if (!rp_credit_may_draw(call->server, call->session, request->count)) {
+    if (!rp_share_allows(call->server, call->session, request->count)) {
         return rp_serve_drop(call);
     }
     if (request->mode == RP_SAMPLE_KEYS) {
@@ -152,6 +152,9 @@ int rp_serve_sample(struct rp_call *call) {
         return status;
     }
     const struct rp_record *record = find_record(call, id);
+    if (record != NULL && !rp_share_allows(call->server, call->session, 0)) {
+        return rp_serve_drop(call);
+    }
     if (record != NULL) {
         rp_server_count(call->server, RP_COUNT_samples_repeated);
         call->message.table = (uint16_t)record->place;
@@ -184,7 +187,8 @@ int rp_serve_pull(struct rp_call *call) {
     uint32_t train = rp_serve_train(call);
     uint32_t count = rp_min(pull->count, left);
     count = rp_min(count, train);
-    if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
+    if (!rp_share_allows(call->server, call->session, 0) || count > rp_serve_share(call)
+        || !rp_serve_lease(call->turn, count)) {
         return rp_serve_drop(call);
     }
     call->message.op = RP_OP_SAMPLE | RP_ANSWER;

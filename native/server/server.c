@@ -209,13 +209,14 @@ const char *rp_server_changes(const struct rp_server *server) {
 
 /* ---- the turn ---- */
 
-static void begin_turn(struct rp_server *server, uint64_t now_ns) {
+static void begin_turn(struct rp_server *server, uint64_t now_ns, int behind) {
     server->now_ns = now_ns;
     server->turn++;
     server->turn_sessions_last = server->turn_sessions > 0 ? server->turn_sessions : 1;
     server->turn_sessions = 0;
     server->meters.served_count = 0;
     rp_credit_lapse(server);
+    rp_share_begin(server, behind);
 }
 
 /* Tells a standstill of the server from silence of its clients. An empty burst does not prove that
@@ -255,7 +256,7 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
     int due = now_ns >= server->tick_ns;
     int work = count > 0 || due || server->left_over;
     if (work) {
-        begin_turn(server, now_ns);
+        begin_turn(server, now_ns, count == RP_BURST || rp_port_base(turn->port)->left_behind);
     }
     server->counters[RP_COUNT_turns] += count > 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -277,7 +278,7 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     if (!rp_serve_begin(&turn, server, port)) {
         /* no room for a single answer: nothing is received in this turn, but timed work is done */
         if (now_ns >= server->tick_ns) {
-            begin_turn(server, now_ns);
+            begin_turn(server, now_ns, 0);
             tick(server);
         }
         return 0;
@@ -291,7 +292,7 @@ void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_
                          int region_stays) {
     struct rp_turn turn;
     if (rp_serve_begin(&turn, server, port)) {
-        begin_turn(server, now_ns);
+        begin_turn(server, now_ns, 0);
         rp_serve_close_waiting(&turn, region_stays);
         rp_serve_end(&turn);
     }

@@ -20,6 +20,7 @@
 #include "server/meter.h"
 #include "server/server.h"
 #include "server/session.h"
+#include "server/share.h"
 #include "table/table.h"
 
 enum rp_server_limits {
@@ -60,7 +61,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 /* One more where a field of the region's structures changes its size, order or meaning, or a
  * structure of the process's memory behind it its size: a counter does that too. The numbers that
  * go along are in tests/native/test_region_layout.c and test_config.c. */
-enum rp_region_version { RP_REGION_VERSION = 11 };
+enum rp_region_version { RP_REGION_VERSION = 12 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 
@@ -171,6 +172,7 @@ struct rp_server {
     uint64_t weights_pin;      /* the version that last kept a publisher waiting as it was pulled */
     uint64_t weights_pin_end_ns; /* it does so no longer, whatever session asks for it */
 
+    struct rp_shares shares;
     struct rp_line *lines;
     struct rp_note *notes;
     struct rp_queue waiting[RP_WAIT_KINDS][RP_TABLES_MAX];
@@ -258,9 +260,6 @@ void rp_credit_drop(struct rp_server *server, uint32_t session);
 /* Takes back what has lapsed by now. */
 void rp_credit_lapse(struct rp_server *server);
 void rp_credit_check(const struct rp_server *server);
-/* May so many more items be drawn for the session in this turn? And they were. */
-int rp_credit_may_draw(struct rp_server *server, uint32_t session, uint32_t items);
-void rp_credit_drawn(struct rp_server *server, uint32_t session, uint32_t items);
 
 /* ---- wait.c: requests that are held back ---- */
 struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,

@@ -78,8 +78,11 @@ struct rp_line { /* volatile: one session's, while this process lives */
     uint32_t turn_sent;
     uint32_t pull_next;  /* the first datagram of that version it has not asked for yet */
     uint16_t want;       /* of its last request */
-    uint16_t draw_turn;  /* the turn it was last drawn for in, and how many items */
+    uint16_t share_turn; /* share.c: the turn it last asked in, and what that turn drew and did */
     uint32_t turn_drawn;
+    uint32_t turn_work;
+    uint32_t share_window; /* the last one it took time in */
+    uint64_t debt_end_ns;
 };
 
 static inline uint32_t rp_session_mtu(const struct rp_session *session) {

@@ -98,6 +98,9 @@ struct rp_port_base {
      * once; 0: a train leaves whole. Where it is not 0, packets that come back unsent should be
      * free to be leased again: else the rest of the train is lost, and asked for again. */
     uint64_t early;
+    /* 1: the last burst left datagrams behind, as far as the transport can know. A server takes a
+     * burst of RP_BURST for that too. */
+    uint64_t left_behind;
     uint64_t dropped_out;    /* datagrams the network did not take */
     /* datagrams dropped below the engine, a lower bound: where the transport can know. The kernel
      * counts a train of up to 64 that finds no room at the socket as one. */

@@ -68,6 +68,7 @@ struct rp_udp_receive {
     uint16_t free[RP_UDP_BUFFERS];
     uint32_t free_count;
     uint32_t ask;   /* how many messages the next recvmmsg asks for, at least 1 */
+    int filled;     /* 1: the last one brought as many as there was room for */
     uint32_t first; /* arrivals[first .. first + waiting) are not lent yet */
     _Atomic uint32_t waiting;
     struct rp_udp_arrival arrivals[RP_UDP_RECEIVE_MAX];

@@ -127,8 +127,8 @@ static void fill(struct rp_udp_port *port, uint32_t count) {
     struct sockaddr_in6 from[RP_UDP_RECEIVE_MAX];
     struct rp_control controls[RP_UDP_RECEIVE_MAX];
     count = rp_min(count, RP_UDP_RECEIVE_MAX);
-    count = rp_min(count, receive->free_count);
-    count = rp_min(count, receive->ask);
+    uint32_t room = rp_min(count, receive->free_count);
+    count = rp_min(room, receive->ask);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t buffer = receive->free[receive->free_count - 1 - i];
         vectors[i].iov_base = buffer_at(port, buffer);
@@ -141,6 +141,7 @@ static void fill(struct rp_udp_port *port, uint32_t count) {
     }
     int got = count ? receive_messages(port, messages, count) : 0;
     receive->ask = got <= 0 ? 1 : 2 * (uint32_t)got;
+    receive->filled = got > 0 && (uint32_t)got == room;
     uint16_t filled[RP_UDP_RECEIVE_MAX];
     for (int i = 0; i < got; i++) {
         filled[i] = receive->free[--receive->free_count];
@@ -180,6 +181,7 @@ uint32_t rp_udp_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint
     while (lent < count && port->receive.waiting) {
         lend(port, &packets[lent++]);
     }
+    port->base.left_behind = port->receive.waiting || port->receive.filled;
     return lent;
 }
 

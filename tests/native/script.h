@@ -84,6 +84,7 @@ static uint32_t script_rx_burst(struct rp_port *opaque, struct rp_packet *packet
                                         .peer = port->in[i].peer, .token = i};
     }
     port->lent = count;
+    port->base.left_behind = port->in_count > count;
     return count;
 }
 

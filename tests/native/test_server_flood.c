@@ -124,10 +124,110 @@ static void situation_lawful(void) {
     check_group("2 who has all the batches under way that it may is held up by nothing");
 }
 
+enum { BATCH_NS = 1000000, BURST = 16, FLOODS = 2, EACH = (SCRIPT_IN_MAX - 1) / FLOODS };
+
+/* A turn of a burst of 16 that takes a millisecond for each batch it draws, `sent_ns` for each
+ * datagram it sends, and `request_ns` for each it receives. */
+static void timed_turn(uint64_t sent_ns, uint64_t request_ns) {
+    uint64_t drawn = script_counter(&script, RP_COUNT_samples);
+    uint64_t requests = script_counter(&script, RP_COUNT_datagrams_in);
+    script.port.in_most = BURST;
+    script_turn(&script);
+    drawn = script_counter(&script, RP_COUNT_samples) - drawn;
+    requests = script_counter(&script, RP_COUNT_datagrams_in) - requests;
+    uint64_t took_ns = BATCH_NS * drawn + sent_ns * script.port.out_count + request_ns * requests;
+    rp_server_record_turn(script.server, took_ns);
+    script.now_ns += took_ns;
+}
+
+enum flood { NEW_BATCHES, ONE_BATCH_AGAIN, ITS_DATAGRAMS };
+
+static void ask_of(struct script_client *client, enum flood flood, uint64_t id) {
+    struct rp_pull pull = {.batch = 1, .first = 0, .count = 8};
+    if (flood == ITS_DATAGRAMS) {
+        script_put(&script, client, RP_OP_PULL, 0, 1, &pull, sizeof pull);
+    } else {
+        ask_for_batch(client, flood == NEW_BATCHES ? id : 1);
+    }
+}
+
+/* 3. Given two sessions that each ask for 125 of the largest batches, or so often for one they
+ *    have, or its datagrams, in a port whose bursts are of 16; and behind them a PING. Expect it
+ *    answered after three turns' work for them, not sixteen, and both served anew in each round. */
+static void situation_time(enum flood flood, uint64_t sent_ns) {
+    struct script_client other, floods[FLOODS];
+    fresh(&other);
+    for (uint8_t i = 0; i < FLOODS; i++) {
+        floods[i] = small_client((uint8_t)(2 + i), 32);
+        ask_for_batch(&floods[i], 1);
+        script_turn(&script);
+    }
+    for (uint64_t round = 1; round <= 3; round++) {
+        for (uint64_t i = 0; i < EACH * FLOODS; i++) {
+            ask_of(&floods[i % FLOODS], flood, 2 + i + 1000 * round);
+        }
+        script_put(&script, &other, RP_OP_PING, 0, round, NULL, 0);
+        uint64_t begun_ns = script.now_ns;
+        uint32_t served[FLOODS] = {0};
+        do {
+            timed_turn(sent_ns, 1000);
+            for (uint32_t i = 0; i < FLOODS; i++) {
+                served[i] += answers(&floods[i], RP_OP_SAMPLE);
+            }
+        } while (answers(&other, RP_OP_PING) == 0 && script.port.in_count > 0);
+        uint64_t waited_ns = script.now_ns - begun_ns;
+        CHECK(waited_ns <= 35 * BATCH_NS, "%" PRIu64 " ns", waited_ns);
+        CHECK(script.port.in_count == 0);
+        CHECK(served[0] > 8 && served[1] > 8, "%u and %u answers", served[0], served[1]);
+        rp_server_check(script.server);
+        script.now_ns += 50000000;
+    }
+    script_close(&script);
+}
+
+/* 4. Given learners that ask for so many batches in each turn, in a port that is never empty, of
+ *    turns whose other requests take a millisecond. Expect no request dropped where their batches
+ *    take half of the time, or two thirds; where they would take more, about two thirds. */
+static void situation_busy(uint32_t learners, uint32_t each_turn, int too_many) {
+    struct script_client pusher, learner[FLOODS];
+    enum { TURNS = 400 };
+    fresh(&pusher);
+    for (uint8_t i = 0; i < learners; i++) {
+        learner[i] = small_client((uint8_t)(2 + i), 1);
+    }
+    uint64_t begun_ns = script.now_ns;
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        for (uint32_t i = 0; i < learners * each_turn; i++) {
+            ask_for_batch(&learner[i % learners], (uint64_t)turn * each_turn + i + 1);
+        }
+        while (script.port.in_count < 2 * BURST) {
+            script_put(&script, &pusher, RP_OP_PING, 0, 1, NULL, 0);
+        }
+        timed_turn(0, BATCH_NS / BURST);
+    }
+    uint64_t served = script_counter(&script, RP_COUNT_samples);
+    uint64_t dropped = script_counter(&script, RP_COUNT_drop_no_room);
+    double share = (double)(served * BATCH_NS) / (double)(script.now_ns - begun_ns);
+    CHECK((dropped > 0) == too_many, "%" PRIu64 " dropped", dropped);
+    CHECK(too_many ? share > 0.6 && share < 0.8 : served > learners * each_turn * (TURNS - 2),
+          "%" PRIu64 " batches, %f of the time", served, share);
+    script_close(&script);
+}
+
 int main(void) {
     situation_flood(1);
     situation_flood(32);
     check_group("1 a flood of requests for batches is drawn as far as its session has records");
     situation_lawful();
+    situation_time(NEW_BATCHES, 4000);
+    situation_time(ONE_BATCH_AGAIN, 100000);
+    situation_time(ITS_DATAGRAMS, 100000);
+    check_group("3 two floods hold a PING up for three turns");
+    situation_busy(1, 1, 0);
+    situation_busy(1, 2, 0);
+    situation_busy(2, 1, 0);
+    situation_busy(1, 4, 1);
+    situation_busy(2, 4, 1);
+    check_group("4 two thirds of the time are the learners', where others wait");
     return check_done("test_server_flood");
 }

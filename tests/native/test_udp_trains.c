@@ -271,7 +271,53 @@ static void check_too_large(void) {
     check_group("udp: what is larger than the mtu is dropped and counted, with trains too");
 }
 
+/* Receives what came, at most `most` at once, until nothing does; returns after how many bursts the
+ * port said that it left datagrams behind. `*total` are all that came. */
+static uint32_t bursts_behind(struct rp_port *port, uint32_t most, uint32_t *total) {
+    uint32_t behind = 0, lent;
+    struct rp_packet packets[RP_BURST];
+    rp_port_transport(port)->wait(port, 1000000000);
+    *total = 0;
+    do {
+        lent = rp_port_transport(port)->rx_burst(port, packets, most);
+        rp_port_transport(port)->rx_release(port, packets, lent);
+        behind += rp_port_base(port)->left_behind != 0;
+        *total += lent;
+    } while (lent);
+    return behind;
+}
+
+/* Given a port with more messages than one call of the kernel brings, with fewer, and with a train
+ * that is taken piece by piece. Expect it to say where it leaves some behind, and only there. */
+static void check_left_behind(void) {
+    enum { MANY = 2 * RP_UDP_RECEIVE_MAX };
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options serve = {.serve = 1}, visit = {0};
+    struct rp_port *server, *client;
+    struct rp_peer own;
+    uint32_t total;
+    CHECK(rp_port_open(&server, "udp://127.0.0.1:0", &serve, &own, bound, error) == 0);
+    CHECK(rp_port_open(&client, bound, &visit, &own, NULL, error) == 0, "%s", error);
+    const struct rp_peer *peer = &rp_port_base(client)->address;
+    for (uint32_t i = 0; i < MANY; i++) { /* each a message of its own */
+        send_train(client, peer, 1);
+    }
+    CHECK(bursts_behind(server, RP_BURST, &total) == 1 && total == MANY); /* 1, 2, 4, 8, 16, 1 */
+    for (uint32_t i = 0; i < RP_UDP_RECEIVE_MAX - 2; i++) {
+        send_train(client, peer, 1);
+    }
+    CHECK(bursts_behind(server, RP_BURST, &total) == 0 && total == RP_UDP_RECEIVE_MAX - 2);
+    if (rp_udp_offloads(client) & 1 && rp_udp_offloads(server) & 2) {
+        send_train(client, peer, 40);
+        CHECK(bursts_behind(server, 16, &total) == 2 && total == 40);
+    }
+    rp_port_close(client);
+    rp_port_close(server);
+    check_group("udp: what a burst leaves behind is said");
+}
+
 int main(void) {
+    check_left_behind();
     check_refused_trains();
     check_trains_of_others();
     check_two_peers();
