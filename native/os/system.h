@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "os/posix.h"
 
 #ifdef __APPLE__
@@ -156,27 +157,49 @@ static inline void rp_file_give_back(int file, uint64_t offset, uint64_t bytes) 
 #endif
 }
 
-/* Whether the file system has what the range lacks; 1 also where it does not say. Asking costs
- * nothing, while some take all they have before they find that it is too little. */
-static inline int rp_file_has_room(int file, uint64_t offset, uint64_t bytes) {
 #ifndef RP_POSIX
-    struct statvfs about;
-    if (fstatvfs(file, &about) || about.f_blocks == 0) { /* a tmpfs without a limit has none */
-        return 1;
-    }
-    uint64_t room = (uint64_t)about.f_bfree * about.f_frsize, lacks = 0;
+/* Bytes of the range that are holes as far as is known: what was never written, though some of it
+ * may have its room. -1 where the file has too many parts, or does not say. Cost: on a tmpfs 13 ms
+ * for a GiB that was written; elsewhere little. */
+static inline int64_t rp_file_holes(int file, uint64_t offset, uint64_t bytes) {
     off_t at = (off_t)offset, end = (off_t)(offset + bytes);
-    for (int i = 0; bytes > room && at < end; i++) {
+    int64_t holes = 0;
+    for (int i = 0; at < end; i++) {
         off_t hole = lseek(file, at, SEEK_HOLE);
         if (hole < 0 || i == RP_HOLES_MAX) {
-            return 1;
+            return -1;
         }
         hole = hole > end ? end : hole;
         off_t data = hole < end ? lseek(file, hole, SEEK_DATA) : end;
         at = data < 0 || data > end ? end : data;
-        lacks += (uint64_t)(at - hole);
+        holes += at - hole;
     }
-    return lacks <= room;
+    return holes;
+}
+#endif
+
+/* Whether the file system has what the range lacks; 1 also where it does not say. Some systems take
+ * all the room they have before they find that it is too little. Room that the file was given, and
+ * that was never written to, is counted as if all of it were the range's. */
+static inline int rp_file_has_room(int file, uint64_t offset, uint64_t bytes) {
+#ifndef RP_POSIX
+    struct statvfs disk;
+    struct stat about;
+    if (fstatvfs(file, &disk) || disk.f_blocks == 0) { /* a tmpfs without a limit has none */
+        return 1;
+    }
+    uint64_t free_blocks = geteuid() == 0 ? disk.f_bfree : disk.f_bavail; /* some are for root */
+    uint64_t room = (uint64_t)free_blocks * disk.f_frsize;
+    if (bytes <= room) {
+        return 1;
+    }
+    int64_t lacks = rp_file_holes(file, offset, bytes);
+    if (lacks <= (int64_t)room || fstat(file, &about)) {
+        return 1;
+    }
+    int64_t unwritten = rp_file_holes(file, 0, (uint64_t)about.st_size);
+    int64_t written = about.st_size - unwritten, given = 512 * (int64_t)about.st_blocks - written;
+    return unwritten < 0 || lacks <= (int64_t)room + rp_max(given, 0);
 #else
     (void)file, (void)offset, (void)bytes;
     return 1;

@@ -99,21 +99,37 @@ static void begin_time(struct rp_server *server, uint64_t session, uint64_t size
     }
 }
 
-/* Room on the disk for this much of a slot. Room that was taken once stays taken, and is not asked
- * for again: the system would walk all of its pages at every first piece of a publication. Where it
- * is refused nothing of it is kept; so what is being assembled there is not asked for, though it
- * was another process that took that room. */
+/* Room on the disk for this much of a slot. Room that this process took stays taken, and is not
+ * asked for again: the system would walk all of its pages at every first piece of a publication.
+ * Where room is refused nothing of it is kept, and as much is not asked for again for a moment: a
+ * refusal may take the disk's last room for as long as it lasts. */
 static int take_room(struct rp_server *server, uint64_t slot, uint64_t size) {
-    const struct rp_weights *weights = server->weights;
-    uint64_t assembled = weights->session != 0 && weights->into == slot ? weights->size : 0;
-    uint64_t had = rp_max(server->weights_room[slot], assembled);
+    uint64_t had = server->weights_room[slot];
     uint64_t offset = (uint64_t)(slot_bytes(server, slot) - (uint8_t *)server->region);
     if (server->allocate == NULL || size <= had) {
         return 1;
     }
-    int taken = server->allocate(server->allocator, offset + had, size - had);
-    server->weights_room[slot] = taken ? size : had;
-    return taken;
+    if (server->now_ns < server->weights_refused_ns && size - had >= server->weights_refused) {
+        return 0;
+    }
+    if (server->allocate(server->allocator, offset + had, size - had)) {
+        server->weights_room[slot] = size;
+        return 1;
+    }
+    server->weights_refused = size - had;
+    server->weights_refused_ns = server->now_ns + RP_WEIGHTS_REFUSED_MS * 1000000ull;
+    return 0;
+}
+
+/* What another process was assembling goes on in room of this one's: the file may have been moved
+ * to another disk since. Its room is there already, nearly always; else it is given up. */
+void rp_server_back_assembly(struct rp_server *server) {
+    struct rp_weights *weights = server->weights;
+    if (weights->session != 0 && !take_room(server, weights->into, weights->size)) {
+        rp_intent_set(&server->intent, &weights->session, 0);
+        rp_intent_commit(&server->intent);
+        rp_server_count(server, RP_COUNT_weights_dropped);
+    }
 }
 
 /* In three steps, so that a kill between them leaves no half-made owner:

@@ -170,6 +170,7 @@ int rp_server_attach_verified(struct rp_server **result, void *memory, size_t by
 void rp_server_backing(struct rp_server *server, rp_allocate *allocate, void *owner) {
     server->allocate = allocate;
     server->allocator = owner;
+    rp_server_back_assembly(server);
 }
 
 /* ---- facts ---- */

@@ -30,6 +30,7 @@ enum rp_server_limits {
     /* A version that is being pulled stays this long after the last datagram that was asked for the
      * first time. Another publisher waits this long after the last piece that was new. */
     RP_WEIGHTS_REST_MS = 2000,
+    RP_WEIGHTS_REFUSED_MS = 1000, /* until room on the disk that was refused is asked for again */
     /* In all neither lasts longer than that and the time for the blob's bytes at this rate, a
      * mebibyte a second, whatever is asked or sent. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
@@ -165,6 +166,8 @@ struct rp_server {
     rp_allocate *allocate; /* null: all of the region has its room */
     void *allocator;
     uint64_t weights_room[RP_WEIGHTS_SLOTS]; /* bytes of each slot that it gave room to */
+    uint64_t weights_refused;    /* so much room, or more, is not asked for before that time */
+    uint64_t weights_refused_ns;
     uint64_t weights_piece_ns; /* of the assembly: when its last new piece came */
     uint64_t weights_end_ns;   /* another publisher need not wait beyond this time */
     uint64_t weights_owner;    /* the session whose time that is, whatever ids it begins */
@@ -237,6 +240,10 @@ static inline struct rp_record *rp_region_record(const struct rp_server *server,
     uint64_t at = (uint64_t)session * (server->limits.records + 1) + place;
     return (struct rp_record *)(void *)(server->records + at * server->record_bytes);
 }
+
+/* ---- serve_weights.c ---- */
+/* As its backing is known: room for what another process was assembling, or it is given up. */
+void rp_server_back_assembly(struct rp_server *server);
 
 /* ---- server_verify.c ---- */
 /* Do the words that survive a process hold together, the tables' aside? 0, or -RP_BAD_REGION with

@@ -46,25 +46,66 @@ void rp_table_settle(struct rp_table *table) {
 
 /* ---- reserving ---- */
 
+/* The row behind this one in its episode; null behind the last one stored. */
+static struct rp_slot *row_after(const struct rp_table_private *p, const struct rp_slot *row) {
+    return rp_item_flags(row->item) & RP_STEP_END ? 0 : rp_next(p, row);
+}
+
+/* Withdraws the item anchored in this row, if one is. */
+static void evict_item(struct rp_table *table, struct rp_slot *row, uint32_t distance) {
+    struct rp_table_private *p = table->private;
+    uint32_t slot = (uint32_t)(row - p->slots);
+    if (!rp_is_item(row->item)) {
+        return;
+    }
+    assert(rp_item_behind(row->item) >= distance);
+    if (p->leaves[slot] != 0) {
+        rp_leaf_set(table, slot, 0);
+    }
+    rp_intent_set(table->intent, &row->item, row->item | (uint64_t)RP_STEP_EVICTED << 16);
+    table->counters[RP_COUNT_items_evicted]++;
+}
+
+/* The row behind the overwritten one has the next row as its last follower, or none either where
+ * the episode's end is nearer. Where the newest step of an open episode is, more may come: nothing
+ * is noted. Who is overwritten next of this stream is then found in one step. */
+static void note_follower(struct rp_table_private *p, const struct rp_slot *oldest,
+                          const struct rp_slot *last, int ended) {
+    const struct rp_slot *successor = row_after(p, oldest);
+    const struct rp_slot *follower = last ? row_after(p, last) : 0;
+    ended = ended || (last && rp_item_flags(last->item) & RP_STEP_END);
+    if (successor && (follower || ended)) {
+        uint64_t key = rp_key_at(p, successor);
+        uint64_t of = follower ? rp_key_at(p, follower) : 0;
+        p->followers[key % RP_FOLLOWERS] = (struct rp_follower){key, of};
+    }
+}
+
 static void evict_followers(struct rp_table *table, const struct rp_slot *oldest) {
     struct rp_table_private *p = table->private;
+    const struct rp_follower *known = &p->followers[rp_key_at(p, oldest) % RP_FOLLOWERS];
     struct rp_slot *at = (struct rp_slot *)oldest;
-    uint32_t from = rp_item_depth(oldest->item) > 0 ? p->reach_behind : 1;
-    for (uint32_t distance = 1; distance <= p->reach_behind; distance++) {
-        at = rp_item_flags(at->item) & RP_STEP_END ? 0 : rp_next(p, at);
-        if (!at) {
-            return;
-        }
-        if (distance >= from && rp_is_item(at->item)) {
-            uint32_t slot = (uint32_t)(at - p->slots);
-            assert(rp_item_behind(at->item) >= distance);
-            if (p->leaves[slot] != 0) {
-                rp_leaf_set(table, slot, 0);
-            }
-            rp_intent_set(table->intent, &at->item, at->item | (uint64_t)RP_STEP_EVICTED << 16);
-            table->counters[RP_COUNT_items_evicted]++;
+    uint32_t distance = 0, links = 0;
+    int first = rp_item_depth(oldest->item) == 0, ended = 0;
+    if (!first && known->key == rp_key_at(p, oldest)) {
+        at = known->follower ? rp_alive(p, known->follower) : 0;
+        ended = known->follower == 0;
+        distance = p->reach_behind;
+    }
+    while (at && distance < p->reach_behind) {
+        ended = (rp_item_flags(at->item) & RP_STEP_END) != 0;
+        at = row_after(p, at);
+        distance++;
+        links++;
+        if (at && first) {
+            evict_item(table, at, distance);
         }
     }
+    if (at && !first) {
+        evict_item(table, at, distance);
+    }
+    note_follower(p, oldest, at, ended);
+    p->work_total += links + 1;
 }
 
 void rp_store_evict(struct rp_table *table, uint32_t slot) {

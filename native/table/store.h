@@ -32,13 +32,16 @@
  *
  * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or
  * slot looked at. A PUSH has three passes: counting its creates for the limiter, storing its runs,
- * making its creates. Each of its own steps and creates costs once. Beyond that a pass spends at
- * most RP_WORK_MAX units, and what its last step or create takes further; so a PUSH spends at most
- * 3 * RP_WORK_MAX and these. When the units are spent, the other creates are answered NOT_YET, and
- * waiting steps stay where they are until the next PUSH. That one begins with the create where this
- * one ended. So a client that repeats a whole PUSH makes progress: creates that were made before do
- * not use the units up. Finding an anchor takes at most RP_WALK_MAX units, a look into the index
- * RP_BUCKET_MAX. Opening and closing a writer looks at each entry of its window once.
+ * making its creates. Each of its own steps and creates costs once. The step it overwrites costs a
+ * link or two; but reach_behind of them where an episode's first row goes, after an attach, and
+ * while more than RP_FOLLOWERS streams take turns. Beyond that a pass spends at most RP_WORK_MAX
+ * units, and what its last step or create takes further; so a PUSH spends at most 3 * RP_WORK_MAX
+ * and these. When the units are spent, the other creates are answered NOT_YET, and waiting steps
+ * stay where they are until the next PUSH. That one begins with the create where this one ended. So
+ * a client that repeats a whole PUSH makes progress: creates that were made before do not use the
+ * units up. Finding an anchor takes at most RP_WALK_MAX units, a look into the index RP_BUCKET_MAX.
+ * Opening and closing a writer looks at each entry of its window once. An item that is sent costs
+ * as many links as its plan's farthest picks are away: a table's plans say what a batch may cost.
  *
  * Private to the table's files.
  */
@@ -193,7 +196,13 @@ enum rp_store_limits {
     RP_UPDATE_AHEAD = 32, /* keys of an update whose words are on their way */
     RP_DRAW_CHUNK = 256,
     RP_COMMIT_CHUNK = 2048,
+    RP_FOLLOWERS = 1024, /* streams that may take turns before an eviction has to walk again */
     RP_DIRTY_MAX = 1024, /* leaf groups that may wait for the tree beyond a transaction */
+};
+
+struct rp_follower { /* of a stored step: its last row whose window may reach back to it */
+    uint64_t key;
+    uint64_t follower; /* its key; 0: none, its episode ends before */
 };
 
 struct rp_table_private {
@@ -236,6 +245,7 @@ struct rp_table_private {
     uint32_t dirty_count;
     struct rp_plan_parts plans[RP_PLANS_MAX];
     struct rp_rows rows;
+    struct rp_follower followers[RP_FOLLOWERS]; /* by key: see store.c */
     uint32_t dirty[RP_DIRTY_MAX + RP_INTENT_WORDS]; /* slots whose leaf group the tree has not
                                                      * summed again since one of it changed */
     uint32_t slots_drawn[RP_DRAW_CHUNK];

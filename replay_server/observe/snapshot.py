@@ -145,7 +145,13 @@ class EndpointSource:
             raise ReplayError(
                 f"{what}: this is no replay server's endpoint; serve --metrics has one"
             )
-        return self._read(together(families))
+        try:
+            return self._read(together(families))
+        except (LookupError, ValueError) as error:  # a family, a sample, a label, a number
+            raise ReplayError(
+                f"{what}: not all that a replay server of this version reports is there ({error}); "
+                "are both of one version?"
+            ) from error
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -32,6 +32,7 @@ static int interruptions;         /* signals that come while room on the disk is
 static const char *closed_name;   /* what of a folder cannot be opened, for want of descriptors */
 static const char *odd_name;      /* what of it turns out to be no folder */
 static uint64_t room_kib;         /* what the disk says that it has; 0: as it is */
+static int is_root = 1;
 static int allocations;           /* how often it was asked for more */
 static int half_full;             /* the disk ends within what is asked for, and keeps that */
 static int is_mounted;            /* something is mounted where the kernel is asked */
@@ -50,12 +51,17 @@ int fstatvfs(int file, struct statvfs *about) {
         return -1;
     }
     *about = (struct statvfs){.f_blocks = own.f_blocks, .f_bfree = own.f_bfree,
-                              .f_frsize = (unsigned long)own.f_bsize};
+                              .f_bavail = own.f_bavail, .f_frsize = (unsigned long)own.f_bsize};
     if (room_kib > 0) {
         about->f_frsize = 1024;
         about->f_bfree = room_kib;
+        about->f_bavail = room_kib / 2; /* the rest is root's */
     }
     return 0;
+}
+
+uid_t geteuid(void) {
+    return is_root ? 0 : 1000;
 }
 
 int posix_fallocate(int file, off_t offset, off_t bytes) {
@@ -437,8 +443,16 @@ static void check_half_full(void) {
     CHECK(allocations == 0 && file_blocks(memory.need_file) == before, "it takes all there is");
     room_kib = 448;
     CHECK(rp_memory_allocate(&memory, SIZE + 64 * KIB, 512 * KIB));
-    room_kib = 0;
     CHECK(file_blocks(memory.need_file) > before);
+    room_kib = 1; /* all of it was given before, though nothing was written there */
+    CHECK(rp_memory_allocate(&memory, SIZE + 64 * KIB, 512 * KIB));
+    CHECK(!rp_memory_allocate(&memory, SIZE + 64 * KIB, 960 * KIB));
+    room_kib = 448; /* as much as lacks, half of it for root alone */
+    is_root = 0;
+    CHECK(!rp_memory_allocate(&memory, SIZE + 64 * KIB, 960 * KIB));
+    is_root = 1;
+    CHECK(rp_memory_allocate(&memory, SIZE + 64 * KIB, 960 * KIB));
+    room_kib = 0;
     CHECK(pread(memory.need_file, found, USED, USED_AT) == USED);
     CHECK(memcmp(found, used, USED) == 0);
     rp_memory_close(&memory);

@@ -526,32 +526,48 @@ static int take_disk(void *owner, uint64_t offset, uint64_t bytes) {
 }
 
 /* 16. Given a disk, full at first, and a session that begins publication after publication. Expect
- *     room asked for until it is given, and for each slot once; for larger weights what lacks, by
- *     who took the region over too. */
+ *     room asked for once a second until it is given, sooner for less of it, and for each slot
+ *     once; for larger weights what lacks. Given the region taken over, where the disk has room
+ *     for what was being assembled, and where it has none any more. Expect it asked for at once,
+ *     and the publication to go on, or to be given up and counted. */
 static void situation_room(void) {
-    static uint8_t more[sizeof(struct rp_publish) + PIECE];
+    static uint8_t more[sizeof(struct rp_publish) + PIECE], less[sizeof more];
     *(struct rp_publish *)(void *)more = (struct rp_publish){.size = SIZE + 500, .piece = PIECE};
+    *(struct rp_publish *)(void *)less = (struct rp_publish){.size = SIZE - 500, .piece = PIECE};
     struct disk disk = {.full = 1};
     fresh();
     make_blob(1);
     rp_server_backing(script.server, take_disk, &disk);
-    CHECK_STATUS(piece(&client, 1, 0), RP_DISK_FULL);
+    for (uint64_t id = 1; id < 10; id++) {
+        CHECK_STATUS(piece(&client, id, 0), RP_DISK_FULL);
+    }
+    CHECK(disk.asked == 1, "asked %" PRIu64, disk.asked);
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 10, less, sizeof less),
+                 RP_DISK_FULL);
+    CHECK(disk.asked == 2, "as much was not refused before");
     disk.full = 0;
-    for (uint64_t id = 2; id < 100; id++) {
+    CHECK_STATUS(piece(&client, 11, 0), RP_DISK_FULL);
+    script_later(&script, 1000);
+    for (uint64_t id = 12; id < 100; id++) {
         CHECK(version_of(piece(&client, id, 0)) == 0);
     }
-    CHECK(disk.asked == 2 && disk.taken == SIZE, "asked %" PRIu64, disk.asked);
+    CHECK(disk.asked == 3 && disk.taken == SIZE, "asked %" PRIu64, disk.asked);
     for (uint64_t id = 100; id < 110; id++) {
         publish(&client, id, 1, id - 99);
     }
-    CHECK(disk.asked == 4 && disk.taken == 3 * SIZE, "asked %" PRIu64, disk.asked);
+    CHECK(disk.asked == 5 && disk.taken == 3 * SIZE, "asked %" PRIu64, disk.asked);
     CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 110, more, sizeof more), RP_OK);
-    CHECK(disk.asked == 5 && disk.taken == 3 * SIZE + 500, "taken %" PRIu64, disk.taken);
-    script_kill(&script); /* what is being assembled has the room that the other process took */
-    rp_server_backing(script.server, take_disk, &disk);
-    ((struct rp_publish *)(void *)more)->size += 500;
-    CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 111, more, sizeof more), RP_OK);
-    CHECK(disk.asked == 6 && disk.taken == 3 * SIZE + 1000, "taken %" PRIu64, disk.taken);
+    CHECK(disk.asked == 6 && disk.taken == 3 * SIZE + 500, "taken %" PRIu64, disk.taken);
+    for (disk.full = 0; disk.full <= 1; disk.full++) {
+        script_kill(&script);
+        rp_server_backing(script.server, take_disk, &disk);
+        CHECK(disk.asked == 7 + (uint64_t)disk.full, "asked %" PRIu64, disk.asked);
+        CHECK((script.server->weights->session == 0) == disk.full);
+        CHECK(script_counter(&script, RP_COUNT_weights_dropped) == (uint64_t)disk.full);
+        CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 110, more, sizeof more),
+                     disk.full ? RP_DISK_FULL : RP_OK);
+    }
+    CHECK(disk.asked == 8, "what goes on is not asked for again");
     script_close(&script);
     check_group("16 a slot's room is taken once");
 }

@@ -276,6 +276,47 @@ static void skips(void) {
     check_group("skips are a stream's own, and derived for each");
 }
 
+/* Given a ring that goes round, of streams that take turns with runs and episodes of any length, and
+ * windows that reach far back, all of them items. Expect each withdrawn as the first of its rows is
+ * overwritten, and not before; and a few links followed for each step, not the whole reach. */
+static void followers(uint32_t streams, uint32_t reach, uint32_t longest) {
+    enum { CAPACITY = 2048, STEPS = 5 * CAPACITY };
+    const struct rp_pick far_back[] = {{0, 0}, {0, (int16_t)-reach}};
+    const struct rp_plan plan[] = {{"far back", far_back, 2}};
+    struct rp_table_config config = config_of(CAPACITY);
+    struct rp_random random;
+    uint64_t next[3] = {0}, sequence = 0, links = 0;
+    config.plans = plan;
+    fixture_open(&t, &config, 1);
+    p = t.table.private;
+    rp_random_seed(&random, 7);
+    CHECK(rp_writer_open(&t.table, 5, 3) == 0);
+    while (sequence < STEPS) {
+        uint16_t stream = (uint16_t)rp_random_below(&random, streams);
+        uint16_t count = (uint16_t)(1 + rp_random_below(&random, 16));
+        uint64_t before = p->work_total;
+        struct rp_run_done done;
+        struct rp_run run = {.sequence = sequence, .step = next[stream], .stream = stream,
+                             .count = count, .piece_count = 1, .size = count * STEP};
+        run.flags = rp_random_below(&random, longest) < 16 ? RP_RUN_END : 0;
+        CHECK(rp_writer_check(&t.table, 0, &run, (const uint8_t *)bytes) == 0);
+        rp_writer_run(&t.table, 0, &run, (const uint8_t *)bytes, &done);
+        links += p->work_total - before;
+        for (uint64_t i = 0; i < count; i++) {
+            struct rp_create create = {.step = next[stream] + i, .stream = stream};
+            rp_writer_create(&t.table, 0, &create);
+        }
+        rp_table_settle(&t.table);
+        rp_table_check(&t.table);
+        next[stream] += count;
+        sequence += count;
+    }
+    CHECK(t.counters[RP_COUNT_items_evicted] > CAPACITY, "%" PRIu64 " withdrawn",
+          t.counters[RP_COUNT_items_evicted]);
+    CHECK(links < 2 * STEPS, "%" PRIu64 " links for %d steps", links, STEPS);
+    fixture_close(&t);
+}
+
 int main(void) {
     alignment();
     cleared();
@@ -285,5 +326,11 @@ int main(void) {
     place_lost();
     far();
     skips();
+    followers(1, 100, 1 << 20);
+    followers(3, 100, 1 << 20);
+    followers(3, 100, 300);
+    followers(3, 1, 300);
+    followers(3, 5, 40);
+    check_group("what reaches back to an overwritten row is found in a step or two");
     return check_done("test_table_bounds");
 }
