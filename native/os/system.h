@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/minmax.h"
 #include "os/posix.h"
 
 #ifdef __APPLE__
@@ -198,8 +197,8 @@ static inline int rp_file_has_room(int file, uint64_t offset, uint64_t bytes) {
         return 1;
     }
     int64_t unwritten = rp_file_holes(file, 0, (uint64_t)about.st_size);
-    int64_t written = about.st_size - unwritten, given = 512 * (int64_t)about.st_blocks - written;
-    return unwritten < 0 || lacks <= (int64_t)room + rp_max(given, 0);
+    int64_t given = 512 * (int64_t)about.st_blocks - (about.st_size - unwritten);
+    return unwritten < 0 || lacks <= (int64_t)room + (given > 0 ? given : 0);
 #else
     (void)file, (void)offset, (void)bytes;
     return 1;

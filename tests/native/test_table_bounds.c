@@ -276,7 +276,7 @@ static void skips(void) {
     check_group("skips are a stream's own, and derived for each");
 }
 
-/* Given a ring that goes round, of streams that take turns with runs and episodes of any length, and
+/* Given a ring that goes round, of streams that take turns with runs and episodes of any size, and
  * windows that reach far back, all of them items. Expect each withdrawn as the first of its rows is
  * overwritten, and not before; and a few links followed for each step, not the whole reach. */
 static void followers(uint32_t streams, uint32_t reach, uint32_t longest) {
