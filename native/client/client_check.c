@@ -134,6 +134,9 @@ static void check_writer(const struct rp_client *client, const struct client_wri
     assert(writer->live || writer->share == 0);
     /* Nothing is stuck: whatever is blocked has a probe under way or a timer. */
     assert(!writer->blocked || writer->probe != CLIENT_NONE || writer->timer.position > 0);
+    uint16_t probe = writer->probe;
+    assert(probe == CLIENT_NONE || client->messages[probe].state == MESSAGE_AGAIN
+           || client->messages[probe].state == MESSAGE_FLYING);
 }
 
 /* Messages in use are those of messages_max, and of shares; each share has its place. */

@@ -180,6 +180,75 @@ static void situation_in_order_again(void) {
     check_group("3 what was sent again is behind a writer once it is stored");
 }
 
+/* 4. Given two messages of one stream, both answered; the limiter holds the second back, and it
+ *    asks for its writer; then the first one's answer tells that its steps lost their places.
+ *    Expect the writer not to wait for an answer to what it has to send anew: both leave. */
+static void situation_asking(void) {
+    struct world *world = fresh(4);
+    struct client_writer *writer = rp_client_writer_of(world->client, ROWS);
+    overtaken(world, 0);
+    struct world_datagram *second = &world->ports[1].queue[0], *first = &world->ports[1].queue[1];
+    struct rp_run_done *done = (void *)(told_by(first) + 1);
+    done->committed = 0;
+    done->lost = 3;
+    told_by(first)->done_through = 0;
+    told_by(first)->lost_total = 3;
+    world_reseal(first);
+    second->due_ns = world->now_ns;
+    first->due_ns = world->now_ns + 10000;
+    world_client_turn(world);
+    CHECK(world->client->messages[writer->last].answered);
+    writer->blocked = 1; /* as an answer BLOCKED and a time-out behind it leave it */
+    writer->probe = writer->last;
+    rp_client_message_state(world->client, writer->probe, MESSAGE_AGAIN);
+    world->deaf = 1;
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_PUSH) == 1, "it asks");
+    world->now_ns += 10000;
+    world_client_turn(world);
+    CHECK(state_of(world).steps_resent == 7 && !writer->blocked && writer->probe == CLIENT_NONE);
+    const struct rp_run *anew = run_under_way(world, 1);
+    CHECK(anew && anew->sequence == 7 && anew->step == 0 && anew->count >= 3);
+    world_close(world);
+    check_group("4 whose question is sent anew asks no more");
+}
+
+/* 5. Given a step in two pieces that loses its place. Expect both sent again under one new
+ *    sequence. */
+static void situation_pieces(void) {
+    enum { STEP = 2048 };
+    static const struct rp_column columns[2] = {{0, 8, 1}, {8, STEP - 8, 0}};
+    static uint8_t step[STEP];
+    struct rp_table_config narrow = tables[1];
+    tables[1].step_bytes = STEP;
+    tables[1].columns = columns;
+    struct world *world = fresh(5);
+    int taken = rp_client_push(world->client, ROWS, 0, step, 1, RP_RUN_ITEM, NULL);
+    CHECK(taken == 1, "push: %d", taken);
+    rp_client_flush(world->client, ROWS);
+    world_client_turn(world);
+    await_answers(world, 2);
+    struct rp_pushed *told = told_by(&world->ports[1].queue[1]);
+    struct rp_run_done *done = (void *)(told + 1);
+    CHECK(told->done_through == 1 && done->committed == 1);
+    *told = (struct rp_pushed){.lost_total = 1, .run_count = told->run_count};
+    done->committed = 0;
+    done->lost = 1;
+    world_reseal(&world->ports[1].queue[1]);
+    world->deaf = 1;
+    world->now_ns += WORLD_MS / 10;
+    world_client_turn(world);
+    for (uint32_t piece = 0; piece < 2; piece++) {
+        const struct rp_run *run = run_under_way(world, piece);
+        CHECK(run && run->piece == piece && run->piece_count == 2 && run->sequence == 1,
+              "piece %u", piece);
+    }
+    CHECK(state_of(world).steps_resent == 2, "%" PRIu64, state_of(world).steps_resent);
+    world_close(world);
+    tables[1] = narrow;
+    check_group("5 the pieces of a step get one new sequence");
+}
+
 int main(void) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
@@ -189,5 +258,7 @@ int main(void) {
     situation_answered_before();
     situation_window();
     situation_in_order_again();
+    situation_asking();
+    situation_pieces();
     return check_done("test_client_pushed");
 }

@@ -75,6 +75,7 @@ static void situation_flood(uint16_t takes) {
             script_turn(&script);
             samples = script_counter(&script, RP_COUNT_samples) - samples;
             CHECK(samples <= drawn + 1, "%" PRIu64 " draws in a turn", samples);
+            CHECK(turn > 0 || samples == drawn, "%" PRIu64 " draws", samples);
             pings += answers(&other, RP_OP_PING);
             batches += answers(&other, RP_OP_SAMPLE);
         }
