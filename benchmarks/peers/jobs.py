@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .learn import TASKS
 from .peer import Setting
 from .pool import capacity_of, columns_of
 from .processes import PeerFailed, Process, wire_bytes
@@ -21,7 +22,7 @@ FILL_BATCH_PLAIN = 256
 INSERT_BATCH = {"small": 256, "atari": 64}
 START_S, FILL_S, ANSWER_S, CLOSE_S = 180.0, 300.0, 120.0, 10.0
 WRITER = {"batch": 32, "pace": 0.05}  # beside a learner that waits: 640 items a second
-LEARN_S, LEARN_CAPACITY = 120.0, 1 << 14
+LEARN_S, LEARN_CAPACITY = 120.0, {"small": 1 << 14, "flight": 1 << 13}
 SMALL_SHARE = 8  # a table of which memory is compared has an eighth of the items
 STEP_CALLS = 8  # steps that a learner takes at least
 
@@ -46,7 +47,7 @@ class Job:
             "ahead": f"sample {self.batch}, 4 ahead",
             "update": f"update {self.batch}",
             "mixed": f"mixed: sample and update {self.batch} beside a writer",
-            "cartpole": "CartPole learned",
+            **{name: f"{task.name} learned" for name, task in TASKS.items()},
             "wait": f"learner of {self.batch}, step {self.step * 1e3:g} ms",
         }[self.kind]
 
@@ -125,7 +126,7 @@ class Opened:
             process.close(CLOSE_S)
 
     def learn(self, job: Job, seed: int) -> Done:
-        """CartPole through this row's empty table."""
+        """A task through this row's empty table."""
         cpu, served, wire = self.counted(self.clients)
         order = {"kind": job.kind, "batch": job.batch, "seconds": LEARN_S, "seed": seed}
         answer = self.clients[0].ask(2 * LEARN_S, do="measure", **order)

@@ -1,10 +1,9 @@
-"""CartPole learned through a buffer, in NumPy alone: how long one learner takes with each.
+"""A task learned through a buffer, in NumPy alone: how long one learner takes with each.
 
 Eight environments side by side and a learner in one process, in one loop: STEPS steps of each go
 into the buffer in one acknowledged call, then UPDATES batches come out (ahead where the buffer has
-that), each with its new priorities. Double DQN, two layers of 64, Adam, target copied now and then.
-It ends when the last EPISODES episodes, with their exploration, lasted SCORE steps on average.
-The environment is Gymnasium's CartPole-v1, its equations written out (Barto et al. 1983).
+that), each with its new priorities. Double DQN, two hidden layers, Adam, target copied now and
+then. It ends when the last episodes, with their exploration, reach the task's score on average.
 """
 
 from __future__ import annotations
@@ -13,59 +12,44 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .peer import Columns, Peer, Sampled
+from .worlds import CartPoles, Flights
 
 ENVIRONMENTS, STEPS, UPDATES, BATCH, FIRST = 8, 4, 4, 64, 1024
-GAMMA, RATE, COPY_EVERY, HIDDEN = 0.99, 1e-3, 200, 64
+RATE, COPY_EVERY, HIDDEN = 1e-3, 200, 64
 EXPLORE_FROM, EXPLORE_TO, EXPLORE_STEPS = 1.0, 0.02, 8000
-SCORE, EPISODES, LONGEST = 195.0, 20, 500
 AHEAD = 4
 
 
-class CartPoles:
-    """`count` poles. observations: float32 [count, 4]: place, speed, angle, turn."""
+@dataclass(frozen=True)
+class Task:
+    """What is learned. item: the kind of item of a transition; score: the mean over so many last
+    episodes that ends it."""
 
-    def __init__(self, count: int, random: np.random.Generator) -> None:
-        self.random = random
-        self.state = self.fresh(count)
-        self.ages = np.zeros(count, np.int64)
+    name: str
+    world: type[CartPoles] | type[Flights]
+    item: str
+    gamma: float
+    score: float
+    episodes: int
 
-    def fresh(self, count: int) -> np.ndarray:
-        """States of a beginning."""
-        return self.random.uniform(-0.05, 0.05, (count, 4))
 
-    @property
-    def observations(self) -> np.ndarray:
-        return self.state.astype(np.float32)
-
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(observations after the step [N, 4], terminated [N], lengths of episodes that ended)."""
-        _, speed, angle, turn = self.state.T
-        force = np.where(actions == 1, 10.0, -10.0)
-        cos, sin = np.cos(angle), np.sin(angle)
-        pushed = (force + 0.05 * turn**2 * sin) / 1.1
-        turned = (9.8 * sin - cos * pushed) / (0.5 * (4.0 / 3.0 - 0.1 * cos**2 / 1.1))
-        moved = pushed - 0.05 * turned * cos / 1.1
-        rates = np.stack([speed, moved, turn, turned], axis=1)
-        self.state = self.state + 0.02 * rates
-        self.ages += 1
-        after = self.observations
-        terminated = (abs(self.state[:, 0]) > 2.4) | (abs(self.state[:, 2]) > np.pi / 15)
-        over = terminated | (self.ages >= LONGEST)
-        lengths = self.ages[over].copy()
-        self.state[over], self.ages[over] = self.fresh(int(over.sum())), 0
-        return after, terminated, lengths
+TASKS = {
+    "cartpole": Task("CartPole", CartPoles, "small", 0.99, 195.0, 20),
+    "flight": Task("pixel", Flights, "flight", 0.9, 0.9, 200),
+}
 
 
 class Network:
     """Three layers of float32; `grow` is one step of Adam on the Huber loss."""
 
-    def __init__(self, random: np.random.Generator) -> None:
-        sizes = (4, HIDDEN, HIDDEN, 2)
+    def __init__(self, features: int, random: np.random.Generator) -> None:
+        sizes = (features, HIDDEN, HIDDEN, 2)
         self.layers = [
             random.normal(0, np.sqrt(2 / a), (a, b)).astype(np.float32)
             for a, b in itertools.pairwise(sizes)
@@ -101,12 +85,13 @@ class Network:
 class Learner:
     """The loop around a peer."""
 
-    def __init__(self, peer: Peer, seed: int) -> None:
-        self.peer, self.random = peer, np.random.default_rng(seed)
-        self.poles = CartPoles(ENVIRONMENTS, self.random)
-        self.online, self.target = Network(self.random), Network(self.random)
+    def __init__(self, peer: Peer, task: Task, seed: int) -> None:
+        self.peer, self.task, self.random = peer, task, np.random.default_rng(seed)
+        self.world = task.world(ENVIRONMENTS, self.random)
+        features = task.world.features
+        self.online, self.target = Network(features, self.random), Network(features, self.random)
         self.stream: Iterator[Sampled] | None = None
-        self.lengths: deque[int] = deque(maxlen=EPISODES)
+        self.scores: deque[float] = deque(maxlen=task.episodes)
         self.steps = self.updates = 0
         self.waits: list[float] = []
 
@@ -133,25 +118,29 @@ class Learner:
 
     @property
     def reached(self) -> bool:
-        """Whether the last episodes were long enough."""
-        return len(self.lengths) == EPISODES and float(np.mean(self.lengths)) >= SCORE
+        """Whether the last episodes were good enough."""
+        full = len(self.scores) == self.task.episodes
+        return full and float(np.mean(self.scores)) >= self.task.score
+
+    def values(self, network: Network, observations: np.ndarray) -> list[np.ndarray]:
+        """A network's layers for these observations, as items have them."""
+        return network.forward(self.task.world.seen(observations))
 
     def play(self) -> Columns:
         """STEPS steps of each environment, as items."""
         parts: dict[str, list[np.ndarray]] = {}
         for _ in range(STEPS):
-            now = self.poles.observations
+            now = self.world.observations
             share = min(1.0, self.steps / EXPLORE_STEPS)
             explored = EXPLORE_FROM + share * (EXPLORE_TO - EXPLORE_FROM)
-            best = self.online.forward(now)[-1].argmax(axis=1)
+            best = self.values(self.online, now)[-1].argmax(axis=1)
             random = self.random.integers(2, size=ENVIRONMENTS)
             actions = np.where(self.random.random(ENVIRONMENTS) < explored, random, best)
-            after, terminated, lengths = self.poles.step(actions)
-            self.lengths.extend(lengths.tolist())
+            played = self.world.step(actions)
+            self.scores.extend(played.scores.tolist())
             self.steps += ENVIRONMENTS
-            rewards = np.ones(ENVIRONMENTS, np.float32)
-            row = {"observation": now, "next_observation": after, "action": actions}
-            row |= {"reward": rewards, "terminated": terminated}
+            row = {"observation": now, "next_observation": played.after, "action": actions}
+            row |= {"reward": played.rewards, "terminated": played.terminated}
             for name, value in row.items():
                 parts.setdefault(name, []).append(value)
         return {name: np.concatenate(values) for name, values in parts.items()}
@@ -169,12 +158,12 @@ class Learner:
         got = self.batch()
         waited = time.perf_counter() - before
         items = {name: np.asarray(column) for name, column in got.items.items()}
-        following = items["next_observation"].reshape(BATCH, 4)
-        best = self.online.forward(following)[-1].argmax(axis=1)
-        ahead = self.target.forward(following)[-1][np.arange(BATCH), best]
+        following = items["next_observation"]
+        best = self.values(self.online, following)[-1].argmax(axis=1)
+        ahead = self.values(self.target, following)[-1][np.arange(BATCH), best]
         goes_on = 1.0 - items["terminated"].reshape(BATCH)
-        goal = items["reward"].reshape(BATCH) + GAMMA * goes_on * ahead
-        values = self.online.forward(items["observation"].reshape(BATCH, 4))
+        goal = items["reward"].reshape(BATCH) + self.task.gamma * goes_on * ahead
+        values = self.values(self.online, items["observation"])
         actions = items["action"].reshape(BATCH).astype(np.int64)
         error = values[-1][np.arange(BATCH), actions] - goal
         weights = 1.0 if got.weights is None else np.asarray(got.weights).reshape(BATCH)

@@ -3,6 +3,7 @@
     small      45 bytes: a CartPole transition, 4 float32 twice, action, reward, terminated
     atari      56 461 bytes: a Pong transition, two stacks of 4 frames of 84 x 84, and the rest
     bytes-N    N bytes: two observations of random bytes, action, reward, terminated
+    flight     15 501 bytes: two stacks of 4 frames of 44 x 44, and the rest; made as it is learned
 
 An item's action is its number in the pool in place of what was played. So every sampled item says
 which one it is, and all its bytes can be held against the pool's: `wrong`.
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .peer import Columns
+from .worlds import SIDE
 
 COUNTS = {"small": 4096, "atari": 1024}
 PLAIN_COUNT = 1024
@@ -31,6 +33,8 @@ def columns_of(item: str) -> dict[str, list[Any]]:
         one: list[Any] = ["<f4", [4]]
     elif item == "atari":
         one = ["|u1", [STACK, *FRAME]]
+    elif item == "flight":
+        one = ["|u1", [STACK, SIDE, SIDE]]
     else:
         one = ["|u1", [(int(item.removeprefix("bytes-")) - REST_BYTES) // 2]]
     return {"observation": one, "next_observation": one, **REST}

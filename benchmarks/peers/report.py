@@ -18,11 +18,12 @@ from typing import Any
 
 from benchmarks.harness import DISAGREE, grid
 
+from .learn import TASKS
 from .peer import Setting
 from .pool import columns_of
 
 BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
-APART = ("wait", "cartpole")  # what has tables of its own
+APART = ("wait", *TASKS)  # what has tables of its own
 BUSY_LOAD = 0.5  # of the minute before a run
 Line = dict[str, Any]
 
@@ -48,8 +49,8 @@ def wrapped(line: str) -> str:
 
 
 def items(lines: Sequence[Line]) -> list[str]:
-    """Kinds of items, in the order of the run."""
-    return list(dict.fromkeys(line["item"] for line in lines))
+    """Kinds of items that are inserted and sampled, in the order of the run."""
+    return list(dict.fromkeys(line["item"] for line in lines if line["kind"] not in TASKS))
 
 
 def said(head: Line) -> str:
@@ -166,11 +167,12 @@ def ratio(mine: Line, theirs: Line | None) -> str:
 
 def jobs(lines: Sequence[Line]) -> list[tuple[str, str]]:
     """(item, job), in a fixed order."""
-    order = ("insert", "sample", "ahead", "update", "mixed", "wait", "cartpole")
+    order = ("insert", "sample", "ahead", "update", "mixed", "wait", *TASKS)
+    known = items(lines)
     keyed = sorted(
-        lines,
+        (line for line in lines if line["item"] in known),
         key=lambda line: (
-            items(lines).index(line["item"]),
+            known.index(line["item"]),
             order.index(line["kind"]),
             line["writers"],
             line["step_ms"],
@@ -212,26 +214,39 @@ CAPTION_FELT = (
 
 
 def learned(lines: Sequence[Line]) -> list[str]:
-    """How long one learner takes to a score with each buffer."""
-    runs = [line for line in lines if line["kind"] == "cartpole"]
-    if not runs:
-        return []
-    rows = []
-    for line in sorted(runs, key=lambda line: statistics.median(line["seconds"])):
-        seconds, steps = line["seconds"], statistics.median(line["steps"])
-        took = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
-        reached = f"{line['reached']} of {line['rounds']}"
-        each = statistics.median(s / n for s, n in zip(seconds, line["steps"], strict=True))
-        row = [line["peer"], line["where"], took, reached, f"{line['waited']:.0%}"]
-        rows.append([*row, short(steps), f"{each * 1e3:.2f}"])
-    head = ["buffer", "where", "seconds", "reached", "waits", "steps", "ms a step"]
-    return ["### Seconds to a CartPole score", "", *grid(head, rows), "", CAPTION_LEARNED, ""]
+    """How long one learner takes to a score of each task with each buffer."""
+    out = []
+    for kind, task in TASKS.items():
+        runs = [line for line in lines if line["kind"] == kind]
+        if not runs:
+            continue
+        head = ["buffer", "where", "seconds", "reached", "waits", "steps", "ms a step"]
+        rows = [learned_row(line) for line in sorted(runs, key=median_seconds)]
+        out += [f"### Seconds to a {task.name} score", "", *grid(head, rows), ""]
+        out += [CAPTION_LEARNED.format(**vars(task)), ""]
+    return out
+
+
+def median_seconds(line: Line) -> float:
+    """Of its runs."""
+    return statistics.median(line["seconds"])
+
+
+def learned_row(line: Line) -> list[str]:
+    """A buffer at a task."""
+    seconds, steps = line["seconds"], line["steps"]
+    took = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+    each = statistics.median(s / n for s, n in zip(seconds, steps, strict=True))
+    reached = f"{line['reached']} of {line['rounds']}"
+    row = [line["peer"], line["where"], took, reached, f"{line['waited']:.0%}"]
+    return [*row, short(statistics.median(steps)), f"{each * 1e3:.2f}"]
 
 
 CAPTION_LEARNED = (
     "The same learner and actor in one process (`benchmarks/peers/learn.py`), a run a seed, the "
-    "buffer empty at first: until the last 20 episodes lasted 195 steps on average. Seconds depend "
-    "on the luck of a seed; ms a step do not. Uniform buffers learn without priorities."
+    "buffer empty at first: until the last {episodes} episodes scored {score:g} on average. "
+    "Seconds depend on the luck of a seed; ms a step do not. Uniform buffers learn without "
+    "priorities."
 )
 
 
@@ -358,7 +373,8 @@ def colour(line: Line) -> str:
 def _rates(item: str, lines: Sequence[Line]) -> Any:
     from matplotlib.figure import Figure
 
-    shown = [job for _, job in jobs(lines) if not job.startswith(("learner", "CartPole"))]
+    apart = {line["job"] for line in lines if line["kind"] in APART}
+    shown = [job for _, job in jobs(lines) if job not in apart]
     names = sorted({line["peer"] for line in lines}, reverse=True)
     picture = Figure(figsize=(3.2 * len(shown) + 1.5, 0.28 * len(names) + 1.8))
     axes = picture.subplots(1, len(shown), sharey=True, squeeze=False)[0]

@@ -33,7 +33,7 @@ from benchmarks import harness
 from . import report
 from .environments import CannotInstall, install
 from .jobs import LEARN_CAPACITY, Done, Job, Opened, PeerFailed, jobs_of, open_row, start_row
-from .learn import BATCH
+from .learn import BATCH, TASKS, Task
 from .pool import make
 from .roster import ROOT, Listed, chosen
 
@@ -145,26 +145,30 @@ class Run:
         harness.rounds(jobs, names, measure, *chance, lambda line: say(f"{item}: {line}"), said_job)
 
     def learning(self) -> None:
-        """CartPole with each buffer, alone, in an empty table; a seed a round."""
-        job, chance = Job("cartpole", BATCH), random.Random(self.args.seed)
-        pool, logs = self.pool("small"), self.args.out / "logs" / "learn"
+        """Each task with each buffer, alone, in an empty table; a seed a round."""
+        chance = random.Random(self.args.seed)
         for number in range(self.args.learn):
-            for row in chance.sample(self.rows, len(self.rows)):
-                if row.name in self.missing or not row.has("small"):
-                    continue
-                try:
-                    opened = start_row(row, "small", pool, LEARN_CAPACITY, 1, logs)
-                    try:
-                        done = opened.learn(job, self.args.seed + number)
-                    finally:
-                        opened.close()
-                except PeerFailed as error:
-                    self.missing[row.name] = f"{job.name}: {error}"
-                    say(f"{row.name} learns nothing: {error}")
-                    continue
-                self.done["small", job, row.name].append(done)
-                end = "" if done.reached else ", without the score"
-                say(f"{row.name}: CartPole, seed {number}: {done.seconds:.1f} s{end}")
+            for kind, task in TASKS.items():
+                for row in chance.sample(self.rows, len(self.rows)):
+                    if row.name not in self.missing and row.has("small"):
+                        self.learn(row, Job(kind, BATCH), task, self.args.seed + number)
+
+    def learn(self, row: Listed, job: Job, task: Task, seed: int) -> None:
+        """One task, one buffer, one seed."""
+        pool, logs = self.pool("small"), self.args.out / "logs" / "learn"
+        try:
+            opened = start_row(row, task.item, pool, LEARN_CAPACITY[task.item], 1, logs)
+            try:
+                done = opened.learn(job, seed)
+            finally:
+                opened.close()
+        except PeerFailed as error:
+            self.missing[row.name] = f"{job.name}: {error}"
+            say(f"{row.name} learns nothing: {error}")
+            return
+        self.done[task.item, job, row.name].append(done)
+        end = "" if done.reached else ", without the score"
+        say(f"{row.name}: {task.name}, seed {seed}: {done.seconds:.1f} s{end}")
 
     def pool(self, item: str) -> Path:
         """The file of items of a kind, made once."""
@@ -248,7 +252,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--items", default="", help="small,atari,bytes-1024,...")
     parser.add_argument("--quick", action="store_true", help="two rounds of a small grid")
     parser.add_argument("--full", action="store_true", help="all batches, sizes, 32 writers")
-    parser.add_argument("--learn", type=int, default=0, help="seeds of CartPole learned with each")
+    parser.add_argument("--learn", type=int, default=0, help="seeds of each task learned with each")
     parser.add_argument("--rounds", type=int, default=0, help="5, or 2 with --quick")
     parser.add_argument("--seconds", type=float, default=0.0, help="of a job, each round")
     parser.add_argument("--seed", type=int, default=1)

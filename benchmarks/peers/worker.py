@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from .learn import Learner
+from .learn import TASKS, Learner
 from .peer import Columns, Peer, Sampled, Setting
 from .pool import load, wrong
 
@@ -139,9 +139,9 @@ class Client:
         counts = {"items": len(times) * batch, "all_items": number * batch}
         return {"times": times, "seconds": passed, **counts}
 
-    def cartpole(self, batch: int, order: dict[str, Any]) -> dict[str, Any]:
-        """CartPole learned through the buffer, which has to be empty (learn.py)."""
-        return Learner(self.peer, order["seed"]).run(order["seconds"])
+    def learn_task(self, batch: int, order: dict[str, Any]) -> dict[str, Any]:
+        """A task learned through the buffer, which has to be empty (learn.py)."""
+        return Learner(self.peer, TASKS[order["kind"]], order["seed"]).run(order["seconds"])
 
     def timed(self, order: dict[str, Any], batch: int, call: Callable[[], None]) -> dict[str, Any]:
         """Calls until `seconds` are over, behind `warm` ones whose time does not count."""
@@ -194,7 +194,8 @@ class Worker:
         if what == "prepare":
             self.client.prepare(order["kind"], order["batch"])
             return {}
-        done = getattr(self.client, order["kind"])(order["batch"], order)
+        job = "learn_task" if order["kind"] in TASKS else order["kind"]
+        done = getattr(self.client, job)(order["batch"], order)
         counts = {"checked": self.client.checked, "wrong": self.client.wrong}
         self.client.checked = self.client.wrong = 0
         return {**done, **counts}

@@ -20,10 +20,11 @@ from benchmarks.peers import ours, pool, report, roster, run
 from benchmarks.peers.arrays import NumpyReplay
 from benchmarks.peers.in_process import InProcess
 from benchmarks.peers.jobs import Job, PeerFailed, jobs_of, open_row
-from benchmarks.peers.learn import CartPoles, Learner
+from benchmarks.peers.learn import TASKS, Learner
 from benchmarks.peers.peer import Peer, Sampled, Setting, packed, stacked
 from benchmarks.peers.processes import Process
 from benchmarks.peers.worker import Client
+from benchmarks.peers.worlds import CELLS, CartPoles, Flights
 
 QUICK = ["--quick", "--rounds", "1", "--seconds", "0.01", "--items", "small"]
 STAND_IN, LOCAL = roster.STAND_INS[:2]
@@ -243,7 +244,8 @@ def test_the_poles_are_gymnasiums():
     actions = random.integers(2, size=200)
     poles = CartPoles(200, random)
     poles.state = states.copy()
-    after, terminated, _ = poles.step(actions)
+    played = poles.step(actions)
+    after, terminated = played.after, played.terminated
     for i in range(200):
         env.reset(seed=1)
         env.state, env.steps_beyond_terminated = tuple(states[i]), None
@@ -251,13 +253,35 @@ def test_the_poles_are_gymnasiums():
         assert np.allclose(after[i], then, atol=1e-6) and bool(terminated[i]) == over
 
 
-def test_a_learner_learns_through_a_buffer():
-    """Given the stand-in and some hundred updates. Expect items stored, batches learned from, and
-    values that have grown towards what episodes last."""
-    peer = InProcess(Setting("small", pool.columns_of("small"), 1 << 14, "", {"buffer": "numpy"}))
-    learner = Learner(peer, seed=1)
-    before = learner.online.forward(learner.poles.observations)[-1].mean()
-    while learner.updates < 600:
+def test_a_flight_is_what_its_frames_show():
+    """Given balls and random answers. Expect the newest frame a cell further each step in the
+    ball's own direction, frames that go back in the stack, a reward for the fourth right answer
+    alone, and an end with it or with a wrong one."""
+    random = np.random.default_rng(1)
+    world, right = Flights(64, random), np.zeros(64, int)
+    for _ in range(200):
+        now, way, first = world.observations, world.way.copy(), world.age == 0
+        actions = random.integers(2, size=64)
+        played = world.step(actions)
+        cell = now[:, -1].max(1).reshape(64, CELLS, 4).max(2).argmax(1)
+        moved = played.after[:, -1].max(1).reshape(64, CELLS, 4).max(2).argmax(1)
+        assert ((cell + 2 * way - 1) % CELLS == moved).all()
+        assert (played.after[:, :-1] == now[:, 1:]).all()
+        right = np.where(first, 0, right + (actions == way))
+        wrong = ~first & (actions != way)
+        assert (played.rewards == (right == 4)).all()
+        assert (played.terminated == (wrong | (right == 4))).all()
+        assert sorted(played.scores) == sorted(played.rewards[played.terminated])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_learner_learns_through_a_buffer(name):
+    """Given the stand-in and some thousand updates at most. Expect items stored, batches learned
+    from, and the task's score."""
+    task = TASKS[name]
+    setting = Setting(task.item, pool.columns_of(task.item), 1 << 13, "", {"buffer": "numpy"})
+    learner = Learner(InProcess(setting), task, seed=1)
+    while learner.updates < 10_000 and not learner.reached:
         learner.run(0.01)
-    after = learner.online.forward(learner.poles.observations)[-1].mean()
-    assert learner.steps >= 1024 and after > before + 2.0
+    assert learner.steps >= 1024 and learner.updates >= 500
+    assert learner.reached
