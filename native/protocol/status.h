@@ -3,8 +3,7 @@
  *
  * A status travels on the wire as an unsigned 16-bit number; C functions return it negated (>= 0 is
  * success, a count where that is useful). A counter is a 64-bit number in the server's or client's
- * volatile memory, read with STATS. Numbers are part of the protocol: append, never renumber. A new
- * counter changes where a region's parts lie: raise RP_REGION_VERSION (server/server_state.h).
+ * volatile memory, read with STATS. Numbers are part of the protocol: append, never renumber.
  * PROTOCOL.md repeats both tables and a test compares them.
  */
 #ifndef RP_STATUS_H

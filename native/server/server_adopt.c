@@ -50,13 +50,12 @@ static void compare_limits(struct rp_comparison *c, const struct rp_limits *had,
     rp_compare_change(c, "lapse_ms", had->lapse_ms, wants->lapse_ms);
 }
 
-/* Do all parts lie where this build puts them? The checksum alone does not prove that: it covers
- * what the build that made the region knew. */
+/* Do all parts of the segments lie where this build puts them? The checksum alone does not prove
+ * that: it covers what the build that made the region knew. */
 static int lies_alike(const struct rp_region *had, const struct rp_region *wants) {
     size_t first = offsetof(struct rp_region, log);
-    return had->bytes == wants->bytes
-           && memcmp((const uint8_t *)had + first, (const uint8_t *)wants + first,
-                     sizeof *had - first) == 0;
+    size_t end = offsetof(struct rp_region, locals);
+    return memcmp((const uint8_t *)had + first, (const uint8_t *)wants + first, end - first) == 0;
 }
 
 /* A session was promised datagrams of a size that the port has to carry. A region that is refused

@@ -131,11 +131,15 @@ static void region_fields(struct rp_region *r) {
     const char *taken = "the configuration's are taken";
     field("region: magic to checksum", r, 24, 0, 1, NULL);
     ONE("region: attaches", r->attaches, "a number that rises");
-    field("region: bytes, incarnation, seed", &r->bytes, 24, 0, 1, NULL);
+    ONE("region: bytes", r->bytes, "each attach writes its own");
+    field("region: incarnation, seed", &r->incarnation, 16, 0, 1, NULL);
     field("region: sessions .. records", &r->limits, 16, 0, 1, NULL);
     field("region: mtu .. lapse_ms", &r->limits.mtu, 16, 0, 1, taken);
     field("region: weights_max and offsets", &r->limits.weights_max,
-          sizeof *r - offsetof(struct rp_region, limits.weights_max), 0, 1, NULL);
+          offsetof(struct rp_region, locals) - offsetof(struct rp_region, limits.weights_max), 0, 1,
+          NULL);
+    field("region: the process's offsets", r->locals, sizeof r->locals, 0, 1,
+          "each attach writes its own");
     ONE("log: committed", log->committed, "what it holds is what was done last");
     field("log: count and words", &log->count, 8 + 64 * 16, 0, 1, "read after a kill alone");
 }
@@ -401,7 +405,8 @@ static void redo_of_header(void) {
             struct rp_region changed = *header;
             memcpy((uint8_t *)&changed + at, &log->after[1].value, 8);
             int may = changed.magic == header->magic && changed.version == header->version
-                && rp_region_sum(&changed) == changed.sum;
+                && rp_region_sum(&changed) == changed.sum && changed.bytes == header->bytes
+                && memcmp(changed.locals, header->locals, sizeof changed.locals) == 0;
             char error[256] = "";
             uint8_t entropy[32];
             script_entropy(entropy, 9);
