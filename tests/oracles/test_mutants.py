@@ -44,12 +44,23 @@ def test_each_kind_of_mutant_is_made(changes):
         (3, "operator", "if (value <= bound && value != 3) {"),
         (3, "operator", "if (value < bound || value != 3) {"),
         (3, "operator", "if (value < bound && value == 3) {"),
+        (3, "operator", "if (value < bound && value < 3) {"),
+        (3, "operator", "if (value < bound && value > 3) {"),
         (3, "constant", "if (value < bound && value != (3 - 1)) {"),
         (3, "condition", "if (!(value < bound && value != 3)) {"),
         (4, "arguments", "note(bound, value);"),
         (6, "operator", "return value - 1;"),
         (9, "returned", "return 0;"),
     } <= set(changes)
+
+
+def test_unequal_to_nothing_becomes_equal_alone(tmp_path):
+    """Given what is compared with 0 or NULL, where nothing is less. Expect one mutant of each."""
+    source = "int has(char *p, unsigned n) {\n    return n != 0 && p != NULL;\n}\n"
+    (tmp_path / "has.c").write_text(source)
+    found = [m.changed(source.encode())[1] for m in mutants_of(tmp_path, "has.c")]
+    assert "return n == 0 && p != NULL;" in found and "return n != 0 && p == NULL;" in found
+    assert not [line for line in found if "<" in line or ">" in line]
 
 
 def test_a_minimum_becomes_a_maximum_and_its_arguments_stay(tmp_path):
