@@ -308,7 +308,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "SESSION_EXPIRED": (SessionExpired, ""),
     "NO_MEMORY": (OverBudget, "give the tables a smaller capacity"),
     "SYSTEM": (TransportError, ""),
-    "BAD_REGION": (EngineError, "start with a new region"),
+    "BAD_REGION": (EngineError, ""),  # the core's sentence ends in what to do
     "PENDING": (EngineError, ""),
     "INSECURE": (Insecure, ""),
     "NO_TRANSPORT": (TransportError, ""),

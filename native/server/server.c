@@ -124,7 +124,8 @@ static int attach(struct rp_server **result, void *memory, size_t bytes,
         return status;
     }
     if (bytes < rp_server_bytes(config, error)) {
-        return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
+        return refuse(error, RP_BAD_REGION,
+                      "the region is shorter than the one that was created: start with a new one");
     }
     status = rp_region_sealed(memory, config, error);
     if (status) {

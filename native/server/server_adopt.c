@@ -26,13 +26,15 @@ static int refuse_build(char error[256]) {
 
 static int check_header(const struct rp_region *region, size_t bytes, char error[256]) {
     if (bytes < sizeof *region || region->magic != RP_REGION_MAGIC) {
-        return refuse(error, "the region holds no server: it was never made whole");
+        return refuse(error, "the region holds no server, it was never made whole: start with a "
+                             "new one");
     }
     if (region->version != RP_REGION_VERSION || region->sum != rp_region_sum(region)) {
         return refuse_build(error);
     }
     if (bytes < region->state_bytes) {
-        return refuse(error, "the region is shorter than the one that was created");
+        return refuse(error, "the region is shorter than the one that was created: start with a "
+                             "new one");
     }
     return 0;
 }
