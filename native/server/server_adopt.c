@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/compare.h"
+#include "protocol/compare.h"
 #include "server/server_state.h"
 
 static int refuse(char error[256], const char *why) {

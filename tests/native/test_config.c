@@ -1,7 +1,7 @@
 /* Each number of a configuration is taken from the least to the most it may be, and refused
  * beyond, in the sentence that says so; what lies in a region's files is laid out as ever.
  */
-#include "base/compare.h"
+#include "protocol/compare.h"
 #include "script.h"
 #include "server/server_state.h"
 #include "table/store.h"

@@ -106,12 +106,12 @@ def test_listed_mutants_are_judged_on_demand(tmp_path, capsys):
     reasons = read_equivalent(EQUIVALENT.read_text())
     args = Namespace(listed=True, only="", files="compare.c", build=tmp_path, slow=False)
     mutants = chosen(args, reasons)
-    source = (ROOT / "native/base/compare.c").read_bytes()
-    of_file = [key for key in reasons if key.startswith("native/base/compare.c ")]
+    source = (ROOT / "native/protocol/compare.c").read_bytes()
+    of_file = [key for key in reasons if key.startswith("native/protocol/compare.c ")]
     assert sorted(key_of(mutant, source) for mutant in mutants) == sorted(of_file) != []
     tree = Namespace(core=[], checks=[])
     run = Run(Judge(tree, False), tmp_path / "results.jsonl", args)
-    name = "native/base/compare.c:1:1:0"
+    name = "native/protocol/compare.c:1:1:0"
     row = {"name": name, "before": "a < b", "after": "a <= b", "why": "a_test"}
     run.results = [row | {"state": "survived"}, row | {"state": "killed"}]
     assert run.report_listed() == 1
