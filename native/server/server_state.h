@@ -30,8 +30,8 @@ enum rp_server_limits {
     /* A version that is being pulled stays this long after the last datagram that was asked for the
      * first time. Another publisher waits this long after the last piece that was new. */
     RP_WEIGHTS_REST_MS = 2000,
-    /* In all neither lasts longer than that and the time for the blob's bytes at this rate, a
-     * mebibyte a second, whatever is asked or sent. */
+    /* Both have an end, whatever is asked or sent: RP_WEIGHTS_REST_MS and the time that the blob's
+     * bytes take at this rate, a mebibyte a second. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
     RP_NOTE_MS = 3000, /* a waiting request that is not repeated for so long loses its place */
     RP_TICK_MS = 100,  /* timed work is due so often */

@@ -32,13 +32,14 @@
  *
  * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or
  * slot looked at. A PUSH has three passes: counting its creates for the limiter, storing its runs,
- * making its creates. Each of its own steps and creates costs once. Beyond that a pass spends at
- * most RP_WORK_MAX units, and what its last step or create takes further; so a PUSH spends at most
- * 3 * RP_WORK_MAX and these. When the units are spent, the other creates are answered NOT_YET, and
- * waiting steps stay where they are until the next PUSH. That one begins with the create where this
- * one ended. So a client that repeats a whole PUSH makes progress: creates that were made before do
- * not use the units up. Finding an anchor takes at most RP_WALK_MAX units, a look into the index
- * RP_BUCKET_MAX. Opening and closing a writer looks at each entry of its window once.
+ * making its creates. A pass looks once at each step or create that it is about. For all else it
+ * has RP_WORK_MAX units. It stops behind the step or create that spends the last one. So a PUSH
+ * spends at most 3 * RP_WORK_MAX units, and what three such steps take beyond. When the units are
+ * spent, the other creates are answered NOT_YET, and waiting steps stay where they are until the
+ * next PUSH. That one begins with the create where this one ended. So a client that repeats a whole
+ * PUSH makes progress: creates that were made before do not use the units up. Finding an anchor
+ * takes at most RP_WALK_MAX units, a look into the index RP_BUCKET_MAX. Opening and closing a
+ * writer looks at each entry of its window once.
  *
  * Private to the table's files.
  */
