@@ -468,11 +468,6 @@ void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass);
 /* Commits the intent and brings the head up to date. The tree is left to rp_table_settle: nothing
  * is drawn before the datagram is done, and its transactions mostly change the same few groups. */
 void rp_store_commit(struct rp_table *table);
-/* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its
- * own. */
-void rp_store_evict(struct rp_table *table, uint32_t slot);
-/* After-images one evicted slot may need, its new key word included. */
-uint32_t rp_store_evict_words(const struct rp_table *table);
 /* Reserves sequences up to goal, as many transactions as that takes. */
 void rp_store_reserve(struct rp_table *table, uint32_t writer, uint64_t goal);
 
