@@ -11,7 +11,10 @@ CSTD    := -std=c11 -D_GNU_SOURCE $(if $(POSIX),$(OTHERS))
 # that only Linux has stop its compiler.
 CORE    := $(if $(POSIX),-std=c11 -D_DEFAULT_SOURCE $(OTHERS) -Itests/posix/linux_only,$(CSTD))
 NATIVE  := $(sort $(filter-out native/dpdk/% native/appliance/%,$(wildcard native/*/*.c)))
-HEADERS := $(sort $(wildcard native/*.h native/*/*.h tests/native/*.h))
+HEADERS := $(sort $(filter-out native/dpdk/% native/appliance/%,$(wildcard native/*.h native/*/*.h)))
+# The compiler notes which headers a file includes; one that is gone stops nothing. A command that
+# compiles several files at once has no such notes: it depends on HEADERS.
+DEPS     = -MMD -MP -MF $@.d -MT $@
 TESTS   := $(sort $(wildcard tests/native/test_*.c))
 SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
@@ -27,19 +30,20 @@ help:           ## this list
 	$(Q)grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
 
 # Every test program is one file linked with the whole core; the sanitizer build is the same programs.
-OBJECTS     := $(NATIVE:native/%.c=$(BUILD)/native/%.o)
-OBJECTS_SAN := $(NATIVE:native/%.c=$(BUILD)/san/%.o)
+OBJECTS      := $(NATIVE:native/%.c=$(BUILD)/core/%.o)
+OBJECTS_SAN  := $(NATIVE:native/%.c=$(BUILD)/san/core/%.o)
+OBJECTS_TSAN := $(NATIVE:native/%.c=$(BUILD)/tsan/core/%.o)
 PROGRAMS     := $(TESTS:tests/native/%.c=$(BUILD)/%)
 PROGRAMS_SAN := $(TESTS:tests/native/%.c=$(BUILD)/san/%)
 
-$(BUILD)/native/%.o: native/%.c $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CORE) $(WARN) $(CFLAGS) -fPIC -Inative -c $< -o $@
-$(BUILD)/san/%.o: native/%.c $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CORE) $(WARN) -O1 -g $(SAN) -fPIC -Inative -c $< -o $@
-$(BUILD)/%: tests/native/%.c $(OBJECTS) $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative $< $(OBJECTS) -o $@ -lpthread -lm
-$(BUILD)/san/%: tests/native/%.c $(OBJECTS_SAN) $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative $< $(OBJECTS_SAN) -o $@ -lpthread -lm
+$(BUILD)/core/%.o: native/%.c
+	$(Q)mkdir -p $(@D) && $(CC) $(CORE) $(WARN) $(DEPS) $(CFLAGS) -fPIC -Inative -c $< -o $@
+$(BUILD)/san/core/%.o: native/%.c
+	$(Q)mkdir -p $(@D) && $(CC) $(CORE) $(WARN) $(DEPS) -O1 -g $(SAN) -fPIC -Inative -c $< -o $@
+$(BUILD)/%: tests/native/%.c $(OBJECTS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(DEPS) $(CFLAGS) -Inative $< $(OBJECTS) -o $@ -lpthread -lm
+$(BUILD)/san/%: tests/native/%.c $(OBJECTS_SAN)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(DEPS) -O1 -g $(SAN) -Inative $< $(OBJECTS_SAN) -o $@ -lpthread -lm
 
 # Many tests wait more than they compute: one more at once than there are processors. What a program
 # says is shown in one piece; none is begun after one that failed.
@@ -54,10 +58,13 @@ native-san: $(PROGRAMS_SAN) fuzz-replay  ## the same tests under the address and
 TSAN_POSIX := build/posix/tsan/test_ready build/posix/tsan/test_os
 native-tsan: $(BUILD)/tsan/test_pump $(BUILD)/tsan/test_gate $(BUILD)/tsan/test_service $(BUILD)/tsan/test_fork $(TSAN_POSIX) ## the tests of threads under the thread sanitizer
 	$(Q)set -e; for p in $^; do $$p; done
-$(BUILD)/tsan/%: tests/native/%.c $(NATIVE) $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative $< $(NATIVE) -o $@ -lpthread -lm
-$(TSAN_POSIX): build/posix/tsan/%: tests/native/%.c $(filter native/os/%,$(NATIVE)) $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -DRP_POSIX $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative $(filter %.c,$^) -o $@ -lpthread -lm
+TSAN := $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative
+$(BUILD)/tsan/core/%.o: native/%.c
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(TSAN) $(DEPS) -c $< -o $@
+$(BUILD)/tsan/%: tests/native/%.c $(OBJECTS_TSAN)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(TSAN) $(DEPS) $< $(OBJECTS_TSAN) -o $@ -lpthread -lm
+$(TSAN_POSIX): build/posix/tsan/%: tests/native/%.c $(filter native/os/%,$(NATIVE)) $(wildcard tests/native/*.h) $(HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -DRP_POSIX $(TSAN) $(filter %.c,$^) -o $@ -lpthread -lm
 
 # Packages change seldom and the core often, so each has its own stamp: a changed .c costs no pip.
 # pip says nothing for minutes where its output is no terminal: what it has brought is said instead.
@@ -106,6 +113,8 @@ bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,ud
 test-known-bugs: adapters-packages native    ## each known bug patched into a copy of the tree: its named test has to catch it; BUG=name
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/known_bugs/run.py $(BUG)
 
+-include $(wildcard $(foreach depth,* */* */*/* */*/*/*,$(BUILD)/$(depth).d))
+%.d: ;
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so
 .SECONDARY:

@@ -180,16 +180,18 @@ int rp_link_drive(struct rp_link *link, uint64_t timeout_ns);
 void rp_link_end(struct rp_link *link, uint64_t timeout_ns);
 /* Frees the handle, which no other thread may have any more; ends it first. */
 void rp_link_free(struct rp_link *link);
-void rp_link_close(struct rp_link *link, uint64_t timeout_ns); /* both, for an only owner */
+void rp_link_close(struct rp_link *link, uint64_t timeout_ns); /* both, for an only owner in C */
 
-int rp_link_state(struct rp_link *link); /* 1 open, 0 opening, negative: why not */
+/* For callers in C. 1 open, 0 opening, negative: why not. */
+int rp_link_state(struct rp_link *link);
 int rp_link_counters(struct rp_link *link, uint64_t *counters);
 int rp_link_limits(struct rp_link *link, struct rp_opened *limits);
 uint64_t rp_link_incarnation(struct rp_link *link);
-uint64_t rp_link_session(struct rp_link *link);
+uint64_t rp_link_session(struct rp_link *link); /* for callers in C */
 uint64_t rp_link_weights_version(struct rp_link *link); /* the newest that any answer named */
 uint32_t rp_link_mtu(struct rp_link *link);
-uint64_t rp_link_dropped(struct rp_link *link);         /* datagrams the network did not take */
+/* Datagrams the network did not take; for callers in C. */
+uint64_t rp_link_dropped(struct rp_link *link);
 /* What this end's transport counts of itself: facts[RP_FACTS_MAX]; returns how many. */
 uint32_t rp_link_own_facts(struct rp_link *link, struct rp_fact *facts);
 
@@ -198,7 +200,8 @@ uint32_t rp_link_own_facts(struct rp_link *link, struct rp_fact *facts);
  * status; the ticket is freed. *blocked (may be null) says, whatever the status, what the limiter
  * waited for when it last held this request back; zeros: it never did. */
 int rp_link_wait(struct rp_link *link, int ticket, uint64_t timeout_ns, struct rp_blocked *blocked);
-int rp_link_poll(struct rp_link *link, int ticket); /* the same without waiting or freeing */
+/* The same without waiting or freeing, for callers in C. */
+int rp_link_poll(struct rp_link *link, int ticket);
 /* Frees it, ended or not: the memory it was to fill is the caller's again. */
 void rp_link_take(struct rp_link *link, int ticket);
 
@@ -217,6 +220,7 @@ int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint1
  * once. */
 int rp_link_sample(struct rp_link *link, uint16_t table, const struct rp_sample *request,
                    const uint64_t *keys, const struct rp_landing *landing, uint64_t timeout_ns);
+/* For callers in C: one request of as many keys as rp_link_update_room says. Python queues them. */
 int rp_link_update(struct rp_link *link, uint16_t table, uint64_t epoch, const uint64_t *keys,
                    const double *priorities, uint32_t count, struct rp_updated *result,
                    uint64_t timeout_ns);

@@ -385,7 +385,7 @@ def keygen(args: dict[str, Any]) -> int:
 
 
 def doctor(args: dict[str, Any]) -> int:
-    """Looks at this host."""
+    """Prints what can carry a server here and what is missing, as this user would find it."""
     from .observe.doctor import as_json, examine, lines, shown
 
     folders = None if args["drivers"] is None else [args["drivers"]]
@@ -396,7 +396,7 @@ def doctor(args: dict[str, Any]) -> int:
 
 
 def bench(args: dict[str, Any]) -> int:
-    """Measures this machine."""
+    """Prints this machine's figures; with --ladder, of one work over every transport instead."""
     from .bench.machine import PARTS, bench
 
     if args["ladder"]:

@@ -45,8 +45,8 @@ class Client:
     client. A forked child may not (ForkedError): it opens its own. A pickled client is its address
     and options: a worker process that unpickles it gets a session of its own.
 
-    timeout    seconds that a call waits where it is given no other time-out. A call on a table that
-               was not used before looks it up first, in as much time again, at least 1 s
+    timeout    seconds that a call waits where it is given no other time-out. The first call on a
+               table looks the table up first, which may take as long again, or 1 s if that is more
     connect_timeout  seconds to connect; 0: 1 s; None: `timeout`
     mtu        bytes of the largest datagram; 0: as the url says (?mtu=N), or the transport
     busy_poll  waits never sleep: lower latency, for one whole core

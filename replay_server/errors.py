@@ -308,7 +308,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "SESSION_EXPIRED": (SessionExpired, ""),
     "NO_MEMORY": (OverBudget, "give the tables a smaller capacity"),
     "SYSTEM": (TransportError, ""),
-    "BAD_REGION": (EngineError, "start with a new region"),
+    "BAD_REGION": (EngineError, ""),  # the core's sentence ends in what to do
     "PENDING": (EngineError, ""),
     "INSECURE": (Insecure, ""),
     "NO_TRANSPORT": (TransportError, ""),
@@ -316,8 +316,8 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "SHORT_BATCH": (ShortBatch, ""),
     "LOST_PLACE": (EngineError, ""),
     "BAD_FEATURE": (EngineError, "install the same release at both ends"),
-    "TABLE_FULL": (NoRoom, "drop a table, or serve with room for more"),
-    "NOT_AUTHORISED": (NotAuthorised, "ask who runs the server for a key that may"),
+    "TABLE_FULL": (NoRoom, ""),
+    "NOT_AUTHORISED": (NotAuthorised, ""),
     "ADDRESS_FULL": (
         NoRoom,
         f"close a client, serve with more `sessions_per_address`, or {_WAIT}",

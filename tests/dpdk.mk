@@ -2,7 +2,7 @@
 # rest by `make test-dpdk`, which installs what it needs; `make test` ends in it.
 DPDK_OBJECT  := replay_server/_dpdk.so
 DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
-DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
+DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h tests/dpdk/*.h tests/native/*.h)) $(HEADERS)
 # the drivers of memif clients and raw sockets are linked in, so that their system calls are ours: dpdk_quiet.c, dpdk_gone.c, dpdk_packet.c
 DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--wrap=recvmsg,--wrap=connect,--wrap=setsockopt,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -l:librte_net_af_packet.a -Wl,--no-whole-archive
 DPDK_LIBS    := $(DPDK_MEMIF) -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal \
@@ -14,16 +14,13 @@ DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-co
 
 .PHONY: dpdk dpdk-packages test-dpdk test-dpdk-sleep test-dpdk-here test-dpdk-long bench-reference bench-dpdk
 
-$(BUILD)/bench_sum $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
-$(BUILD)/test_steer $(BUILD)/san/test_steer $(BUILD)/test_misdirected $(BUILD)/san/test_misdirected: native/dpdk/steer.c native/dpdk/steer.h
-$(BUILD)/test_memif_peer $(BUILD)/san/test_memif_peer: native/dpdk/memif.c native/dpdk/memif.h
 dpdk-packages:
 	$(Q)mkdir -p $(BUILD); $(HAVE_DPDK) || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
 	    && { $(DPDK_INSTALL) || { apt-get update -q && $(DPDK_INSTALL); }; } > $(BUILD)/dpdk-packages.log 2>&1; } \
 	    || { echo "$(DPDK_NEEDS)"; exit 1; }
 dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs DPDK where it runs as root
 	$(Q)$(MAKE) -s --no-print-directory $(DPDK_OBJECT)
-$(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
+$(DPDK_OBJECT): $(DPDK_SOURCES) $(wildcard native/dpdk/*.h) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -shared -fvisibility=hidden -Wl,-z,defs $(DPDK_CFLAGS) \
 	    -Inative $(DPDK_SOURCES) -o $@ $(DPDK_LIBS) -lpthread
 test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_share $(BUILD)/test_netlink $(BUILD)/test_channels $(BUILD)/test_gone $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_lend $(BUILD)/test_watched $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
@@ -59,8 +56,8 @@ bench-dpdk: valgrind-here dpdk $(BUILD)/bench_dpdk ## instructions of a datagram
 	$(Q)$(PYTHON) benchmarks/dpdk_cost.py $(BUILD)/bench_dpdk
 bench-reference: dpdk-packages $(BUILD)/bench_reference ## rows copied or referenced: what one datagram costs
 	$(Q)$(BUILD)/bench_reference
-$(BUILD)/bench_reference: tests/dpdk/bench_reference.c $(OBJECTS) $(HEADERS)
-	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ \
+$(BUILD)/bench_reference: tests/dpdk/bench_reference.c $(OBJECTS)
+	$(Q)$(CC) $(CSTD) $(WARN) $(DEPS) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ \
 	    -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_eal -lpthread -lm
 SHARED := native/dpdk/dpdk_share.c native/dpdk/dpdk_quiet.c native/dpdk/dpdk_forks.c native/dpdk/frame.c native/base/random.c
 $(BUILD)/test_share: tests/dpdk/test_share.c $(SHARED) $(DPDK_HEADERS)
@@ -73,6 +70,6 @@ $(BUILD)/test_channels: tests/dpdk/test_channels.c native/dpdk/dpdk_channels.c $
 $(BUILD)/test_netlink: tests/dpdk/test_netlink.c native/dpdk/dpdk_links.c $(DPDK_HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< native/dpdk/dpdk_links.c -o $@ \
 	    -Wl,--wrap=socket,--wrap=setsockopt,--wrap=send,--wrap=recv
-$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_lend $(BUILD)/test_watched $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h tests/dpdk/honest.h tests/dpdk/stuck.h tests/dpdk/crowd.h tests/dpdk/by_hand.h $(OBJECTS) $(HEADERS)
-	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
+$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_lend $(BUILD)/test_watched $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS)
+	$(Q)$(CC) $(CSTD) $(WARN) $(DEPS) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
 include tests/dpdk/veth.mk tests/dpdk/shows.mk

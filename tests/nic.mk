@@ -9,7 +9,6 @@ NIC_INSTALL := apt-get install -y -q --no-install-recommends qemu-system-x86 ipr
 .PHONY: appliance nic-packages nic-image test-nic
 
 appliance: $(SERVE) ## the server without Python, build/replay-serve; beside it _dpdk.so where make dpdk built one
-$(BUILD)/test_compiled $(BUILD)/san/test_compiled: $(wildcard native/appliance/compiled.*)
 $(SERVE): $(wildcard native/appliance/*.[ch]) $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative $(filter %.c,$^) $(OBJECTS) -o $@ -lpthread -lm
 

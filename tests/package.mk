@@ -30,7 +30,7 @@ SIM_CLANG   := $(BUILD)/clang/simulate/sim
 # gcc 12's vectorizer breaks on one of the tests for this target; the core is built as for users.
 test-aarch64:   ## native tests and simulator for aarch64, under qemu-user; hashes equal this machine's
 	$(Q)command -v $(CROSS)-gcc qemu-aarch64 > /dev/null || apt-get install -y -q gcc-$(CROSS) qemu-user
-	$(Q)$(CROSS_MAKE) $(NATIVE:native/%.c=$(CROSS_BUILD)/native/%.o) $(CROSS_BUILD)/simulate/sim $(CROSS_BUILD)/bench_tree
+	$(Q)$(CROSS_MAKE) $(NATIVE:native/%.c=$(CROSS_BUILD)/core/%.o) $(CROSS_BUILD)/simulate/sim $(CROSS_BUILD)/bench_tree
 	$(Q)$(CROSS_MAKE) CFLAGS="$(CFLAGS) -fno-tree-vectorize" $(CROSS_TESTS)
 	$(Q)set -e; for p in $(CROSS_TESTS); do $(EMULATE) $$p; done
 	$(Q)$(MAKE) -s --no-print-directory $(BUILD)/bench_tree

@@ -7,8 +7,8 @@ COMMIT      := $(shell git describe --always --dirty 2>/dev/null || echo unknown
 SIM_CORE    := $(filter-out native/transport/% native/drive/%,$(NATIVE)) \
                native/drive/finite.c native/drive/place.c
 SIM_FILES   := $(sort $(wildcard tests/native/sim*.c))
-OBJECTS_SIM := $(SIM_CORE:native/%.c=$(BUILD)/simulate/%.o) \
-               $(SIM_FILES:tests/native/%.c=$(BUILD)/simulate/%.o)
+OBJECTS_SIM := $(SIM_CORE:native/%.c=$(BUILD)/simulate/core/%.o) \
+               $(SIM_FILES:tests/native/%.c=$(BUILD)/simulate/tests/%.o)
 COUNTED     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 FUZZED      := packet server client frame memif
 REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
@@ -19,10 +19,11 @@ bench-clients: engine ## many clients of one server: BEFORE=another tree, built,
 .PHONY: bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
 
 # The core with its kill sites armed (native/base/site.h) and its allocations counted.
-$(BUILD)/simulate/%.o: native/%.c $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative -c $< -o $@
-$(BUILD)/simulate/%.o: tests/native/%.c $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative -c $< -o $@
+SIMULATE     = $(CC) $(CSTD) $(WARN) $(DEPS) $(SIM_CFLAGS) -DRP_SIMULATE -Inative
+$(BUILD)/simulate/core/%.o: native/%.c
+	$(Q)mkdir -p $(@D) && $(SIMULATE) -c $< -o $@
+$(BUILD)/simulate/tests/%.o: tests/native/%.c
+	$(Q)mkdir -p $(@D) && $(SIMULATE) -c $< -o $@
 $(BUILD)/simulate/sim: $(OBJECTS_SIM)
 	$(Q)$(CC) $(SIM_CFLAGS) $^ -o $@ -lm $(COUNTED)
 sim: $(BUILD)/simulate/sim   ## the simulator: SEED=first SEEDS=how-many
@@ -34,22 +35,29 @@ sim-canaries:   ## each known bug of the simulator's properties, and what catche
 
 # The kill test is a program like the others, linked with that core; its own sites count too.
 KILL_TESTS  := test_intent
-$(KILL_TESTS:%=$(BUILD)/%): $(BUILD)/%: tests/native/%.c $(SIM_CORE:native/%.c=$(BUILD)/simulate/%.o)
-	$(Q)$(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative $^ -o $@ -lm
-$(KILL_TESTS:%=$(BUILD)/san/%): $(BUILD)/san/%: tests/native/%.c $(SIM_CORE) $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -DRP_SIMULATE -Inative $(filter %.c,$^) -o $@ -lm
+$(KILL_TESTS:%=$(BUILD)/%): $(BUILD)/%: tests/native/%.c $(SIM_CORE:native/%.c=$(BUILD)/simulate/core/%.o)
+	$(Q)$(SIMULATE) $(filter %.c %.o,$^) -o $@ -lm
+$(BUILD)/san/simulate/%.o: SIM_CFLAGS = -O1 -g $(SAN)
+$(BUILD)/san/simulate/%.o: native/%.c
+	$(Q)mkdir -p $(@D) && $(SIMULATE) -c $< -o $@
+$(KILL_TESTS:%=$(BUILD)/san/%): SIM_CFLAGS = -O1 -g $(SAN)
+$(KILL_TESTS:%=$(BUILD)/san/%): $(BUILD)/san/%: tests/native/%.c $(SIM_CORE:native/%.c=$(BUILD)/san/simulate/%.o)
+	$(Q)$(SIMULATE) $(filter %.c %.o,$^) -o $@ -lm
 
 # The release build on a shared mapping, killed by its parent.
 KILL_FILES  := tests/native/kill_mapped.c $(filter-out tests/native/sim.c,$(SIM_FILES))
 ROUNDS      ?= 300
-$(BUILD)/kill_mapped: $(KILL_FILES) $(OBJECTS) $(HEADERS)
+$(BUILD)/kill_mapped: $(KILL_FILES) $(OBJECTS) $(wildcard tests/native/*.h) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative $(KILL_FILES) $(OBJECTS) -o $@ -lpthread -lm $(COUNTED)
 kill-mapped: $(BUILD)/kill_mapped ## the release build, SIGKILLed at random and attached again: ROUNDS=
 	$(Q)$< --seed $(SEED) --rounds $(ROUNDS)
 
 # The kept corpus, replayed by the compiler that builds everything else.
-$(BUILD)/san/replay_%: tests/native/fuzz_%.c tests/native/fuzz_port.c tests/native/fuzz_replay.c $(OBJECTS_SAN)
-	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative $^ -o $@ -lpthread -lm
+REPLAY_SAN   = $(CC) $(CSTD) $(WARN) $(DEPS) -O1 -g $(SAN) -Inative
+$(BUILD)/san/tests/%.o: tests/native/%.c
+	$(Q)mkdir -p $(@D) && $(REPLAY_SAN) -c $< -o $@
+$(BUILD)/san/replay_%: $(BUILD)/san/tests/fuzz_%.o $(BUILD)/san/tests/fuzz_port.o $(BUILD)/san/tests/fuzz_replay.o $(OBJECTS_SAN)
+	$(Q)$(REPLAY_SAN) $(filter %.c %.o,$^) -o $@ -lpthread -lm
 $(BUILD)/san/replay_frame: native/dpdk/frame.c
 $(BUILD)/san/replay_memif: native/dpdk/memif.c
 fuzz-replay: $(REPLAYS_SAN)  ## the kept fuzz inputs again, under the sanitizers

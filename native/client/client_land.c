@@ -20,10 +20,6 @@ enum {
     ITEM_HEAD_WORDS = HEAD_EACH / 8,
 };
 
-static uint32_t position(const struct client_sample *sample, uint32_t item) {
-    return sample->mapped ? sample->map[item] : sample->first_item + item;
-}
-
 static inline void copy_items(uint8_t *target, uint64_t stride, const uint8_t *source,
                               uint32_t item_bytes, uint32_t items, uint32_t size) {
     for (uint32_t i = 0; i < items; i++) {
@@ -80,7 +76,7 @@ static const struct rp_landing_column *columns_of(const struct client_sample *sa
 static void land_word(const struct client_sample *sample, uint32_t item, uint32_t word,
                       uint64_t value) {
     const struct rp_landing *landing = &sample->landing;
-    uint32_t at = position(sample, item);
+    uint32_t at = client_sample_position(sample, item);
     if (word == 0) {
         if (landing->keys != NULL) {
             landing->keys[at] = value;
@@ -186,7 +182,7 @@ static void land_part(const struct client_sample *sample, uint32_t item, uint32_
                       const uint8_t *bytes, uint32_t size) {
     uint32_t count;
     const struct rp_landing_column *columns = columns_of(sample, &count);
-    uint64_t at = position(sample, item);
+    uint64_t at = client_sample_position(sample, item);
     uint32_t end = offset + size;
     for (uint32_t i = first_column(columns, count, offset); i < count; i++) {
         const struct rp_landing_column *column = &columns[i];

@@ -69,7 +69,6 @@ void rp_client_session_begin(struct rp_client *client);
 void rp_client_session_send(struct rp_client *client, uint8_t due);
 void rp_client_session_timer(struct rp_client *client, struct client_timer *timer);
 int rp_client_session_answer(struct rp_client *client, const struct rp_view *view);
-void rp_client_session_lost(struct rp_client *client, uint64_t incarnation);
 void rp_client_session_end(struct rp_client *client, int status);
 /* UNKNOWN_SESSION, ADDRESS_CHANGED and WRONG_QUEUE, whatever the operation. */
 int rp_client_session_refused(struct rp_client *client, const struct rp_view *view);

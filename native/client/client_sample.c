@@ -235,10 +235,6 @@ static void restart(struct rp_client *client, struct client_ticket *ticket, int 
     }
 }
 
-static uint32_t position(const struct client_sample *sample, uint32_t item) {
-    return sample->mapped ? sample->map[item] : sample->first_item + item;
-}
-
 /* Marks what is valid; the map becomes the places of the holes. Returns how many there are. */
 static uint32_t find_holes(struct client_sample *sample) {
     uint8_t *valid = sample->landing.valid;
@@ -255,7 +251,7 @@ static uint32_t find_holes(struct client_sample *sample) {
     }
     for (uint32_t i = 0; i < sample->round_count; i++) {
         int hole = (int)(sample->holes[i / 64] >> (i % 64) & 1);
-        uint32_t at = position(sample, i);
+        uint32_t at = client_sample_position(sample, i);
         if (valid != NULL) {
             valid[at] = !hole;
         }

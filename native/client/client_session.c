@@ -312,6 +312,28 @@ static int moved(struct rp_client *client, const struct rp_view *view) {
     return CLIENT_TAKEN;
 }
 
+/* The server does not know this session: a new one. Requests that change nothing go on in it. */
+static void session_lost(struct rp_client *client, uint64_t incarnation) {
+    int status =
+        incarnation == client->session.incarnation ? -RP_SESSION_EXPIRED : -RP_SERVER_RESTARTED;
+    rp_client_count(client, RP_COUNT_reconnects);
+    for (uint32_t i = 0; i < client->options.tables_max; i++) {
+        rp_client_writer_end(client, &client->writers[i], status);
+    }
+    for (uint32_t i = 0; i < client->tickets_max; i++) {
+        struct client_ticket *ticket = &client->tickets[i];
+        if (ticket->used && ticket->status == RP_PENDING) {
+            rp_client_ticket_reopened(client, ticket, status);
+        }
+    }
+    rp_client_update_reset(client);
+    if (client->closing) {
+        rp_client_session_end(client, -RP_CLOSED);
+    } else {
+        rp_client_session_begin(client);
+    }
+}
+
 /* UNKNOWN_SESSION or WRONG_QUEUE: it names a datagram of ours, of this session and sent from the
  * present port. Only a host that saw that datagram can name it. */
 static int refused(struct rp_client *client, const struct rp_view *view) {
@@ -335,7 +357,7 @@ static int refused(struct rp_client *client, const struct rp_view *view) {
         return -RP_COUNT_drop_reserved;
     }
     if (answer.status == RP_UNKNOWN_SESSION) {
-        rp_client_session_lost(client, answer.incarnation);
+        session_lost(client, answer.incarnation);
     } else {
         session->wrong_queue = 1;
         session->local_port = named.port;
@@ -379,26 +401,4 @@ void rp_client_session_rebind(struct rp_client *client, struct rp_port *port) {
 
 void rp_client_end(struct rp_client *client, int status) {
     rp_client_session_end(client, status);
-}
-
-/* The server does not know this session: a new one. Requests that change nothing go on in it. */
-void rp_client_session_lost(struct rp_client *client, uint64_t incarnation) {
-    int status =
-        incarnation == client->session.incarnation ? -RP_SESSION_EXPIRED : -RP_SERVER_RESTARTED;
-    rp_client_count(client, RP_COUNT_reconnects);
-    for (uint32_t i = 0; i < client->options.tables_max; i++) {
-        rp_client_writer_end(client, &client->writers[i], status);
-    }
-    for (uint32_t i = 0; i < client->tickets_max; i++) {
-        struct client_ticket *ticket = &client->tickets[i];
-        if (ticket->used && ticket->status == RP_PENDING) {
-            rp_client_ticket_reopened(client, ticket, status);
-        }
-    }
-    rp_client_update_reset(client);
-    if (client->closing) {
-        rp_client_session_end(client, -RP_CLOSED);
-    } else {
-        rp_client_session_begin(client);
-    }
 }

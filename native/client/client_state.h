@@ -130,6 +130,11 @@ struct client_sample {
     uint8_t short_batch;
 };
 
+/* The place in the whole batch of an item of the round. */
+static inline uint32_t client_sample_position(const struct client_sample *sample, uint32_t item) {
+    return sample->mapped ? sample->map[item] : sample->first_item + item;
+}
+
 struct client_blob {
     uint8_t *target;
     uint64_t capacity;

@@ -37,11 +37,11 @@ enum { FILES = 1024, EMPTY = 0, CLAIMED = -1 };
 
 static struct {
     _Atomic int file; /* and one: so that all are empty at first */
-    ino_t number;
+    uint64_t number;
 } files[FILES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static ino_t number_of(int file) {
+uint64_t rp_forks_number(int file) {
     struct stat about;
     return fstat(file, &about) == 0 ? about.st_ino : 0;
 }
@@ -49,7 +49,7 @@ static ino_t number_of(int file) {
 static void in_child(void) {
     for (int i = 0; i < FILES; i++) {
         int file = atomic_exchange(&files[i].file, EMPTY);
-        if (file > 0 && number_of(file - 1) == files[i].number) {
+        if (file > 0 && rp_forks_number(file - 1) == files[i].number) {
             rp_quiet_close(file - 1);
         }
     }
@@ -64,7 +64,7 @@ void rp_forks_close(int file) {
     for (int i = 0; i < FILES; i++) {
         int empty = EMPTY;
         if (atomic_compare_exchange_strong(&files[i].file, &empty, CLAIMED)) {
-            files[i].number = number_of(file);
+            files[i].number = rp_forks_number(file);
             atomic_store(&files[i].file, file + 1);
             return;
         }

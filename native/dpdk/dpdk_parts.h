@@ -444,6 +444,8 @@ void rp_forks_go_on(void);
 /* A forked child closes this file, until rp_forks_forget. A close in this object calls that. */
 void rp_forks_close(int file);
 void rp_forks_forget(int file);
+/* What tells a file from another that got its descriptor since; 0 where it is none. */
+uint64_t rp_forks_number(int file);
 /* Of libxdp, which the driver has load one; behind a socket's program as much as its own. */
 extern const char rp_bpf_own[];
 /* A program's name, perhaps ""; -1: the kernel does not show it to this user. */

@@ -46,11 +46,6 @@ static int domain_of(int file) {
     return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) ? 0 : domain;
 }
 
-static uint64_t number_of(int file) {
-    struct stat about;
-    return fstat(file, &about) == 0 ? about.st_ino : 0;
-}
-
 static struct rp_socket *find(const struct rp_sockets *sockets, uint64_t number) {
     for (uint32_t i = 0; i < sockets->count; i++) {
         if (sockets->list[i].number == number) {
@@ -70,7 +65,7 @@ static int add(struct rp_sockets *sockets, int file) {
         sockets->list = longer;
     }
     sockets->list[sockets->count++] = (struct rp_socket){
-        .number = number_of(file), .file = file, .domain = domain_of(file)};
+        .number = rp_forks_number(file), .file = file, .domain = domain_of(file)};
     return 0;
 }
 
@@ -265,7 +260,8 @@ int rp_sockets_bound(const struct rp_sockets *sockets, unsigned interface) {
 /* It, if its number has not become another's. */
 static void close_socket(const struct rp_socket *socket) {
     rp_forks_forget(socket->file); /* a file that has that number by now registers itself again */
-    if (domain_of(socket->file) == socket->domain && number_of(socket->file) == socket->number) {
+    if (domain_of(socket->file) == socket->domain
+        && rp_forks_number(socket->file) == socket->number) {
         rp_quiet_close(socket->file);
     }
 }

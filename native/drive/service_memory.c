@@ -247,7 +247,8 @@ const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char 
         state = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, file, 0); /* EINVAL where it is empty */
     }
     if (state == MAP_FAILED) {
-        snprintf(error, ERROR_BYTES, "%.100s: its file \"state\" cannot be read: %.80s",
+        snprintf(error, ERROR_BYTES,
+                 "%.100s: its file \"state\" cannot be read: %.80s: name another region",
                  memory->folder, strerror(errno));
     }
     if (file >= 0) {

@@ -3,9 +3,9 @@
  *
  * A status travels on the wire as an unsigned 16-bit number; C functions return it negated (>= 0 is
  * success, a count where that is useful). A counter is a 64-bit number in the server's or client's
- * volatile memory, read with STATS. Numbers are part of the protocol: append, never renumber. A new
- * counter changes where a region's parts lie: raise RP_REGION_VERSION (server/server_state.h).
- * PROTOCOL.md repeats both tables and a test compares them.
+ * volatile memory, read with STATS. Numbers are part of the protocol: append, never renumber.
+ * One that no file returns is reserved, and its sentence begins so. PROTOCOL.md repeats both tables
+ * and a test compares them.
  */
 #ifndef RP_STATUS_H
 #define RP_STATUS_H
@@ -39,7 +39,7 @@
     X(NEVER_FITS,           24, "the rate limiter can never admit this many at once") \
     X(FORGOTTEN,            25, "the record of this request is gone: it is too old") \
     X(EARLY,                26, "an earlier update has not arrived yet: send that one first") \
-    X(RETRY,                27, "not sent any more: what waits is answered once it is done") \
+    X(RETRY,                27, "reserved: what waits is answered once it is done") \
     X(GONE,                 28, "this version of the blob is no longer kept") \
     X(TOO_LARGE,            29, "the blob is larger than the server's bound") \
     X(BUSY,                 30, "another publisher's blob is being assembled") \
@@ -64,11 +64,11 @@
     X(NO_TRANSPORT,         49, "this build has no such transport") \
     X(FORKED,               50, "the client was opened in another process: open one here") \
     X(SHORT_BATCH,          51, "part of the batch was overwritten before it arrived") \
-    X(LOST_PLACE,           52, "the step's slot was overwritten before the step was complete") \
+    X(LOST_PLACE,           52, "reserved: the step's slot was overwritten too early") \
     X(WRONG_QUEUE,          53, "the network card gave this to another shard: use the port named") \
     X(BAD_FEATURE,          54, "one end insists on a feature that the other does not have") \
-    X(TABLE_FULL,           55, "every place for a table is taken") \
-    X(NOT_AUTHORISED,       56, "this client may not do that") \
+    X(TABLE_FULL,           55, "reserved: every place for a table is taken") \
+    X(NOT_AUTHORISED,       56, "reserved: this client may not do that") \
     X(ADDRESS_FULL,         57, "this address holds its whole share of the sessions") \
     X(DISK_FULL,            58, "the server's disk is full") \
     X(DEVICE_LOST,          59, "the network device was taken away")

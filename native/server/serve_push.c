@@ -15,7 +15,7 @@ struct push { /* a PUSH whose sizes are known to add up */
     const struct rp_push *head;
     const uint8_t *runs;
     const struct rp_create *creates;
-    uint32_t creates_taken; /* that were counted for the limiter: no others are made */
+    uint32_t creates_taken; /* the limiter has counted so many, and more are not made */
     uint64_t items;         /* it would make */
     int early; /* it brings a step that has to wait for another PUSH's, where none may wait */
 };

@@ -6,9 +6,9 @@
  * request stands before it. So smaller requests cannot overtake a large one for ever.
  *
  * A waiting request is served as if it had just come: a SAMPLE from its note, a PUSH from the copy
- * of its body that was made when it took its place. Its client need not repeat it in time. So no
- * room is kept for a client that may come back, and no room stays free while a waiting request fits
- * into it.
+ * of its body that was made when it took its place. No repeat has to come for that. So no room is
+ * kept for a client that may come back, and no room stays free while a waiting request fits into
+ * it. What a repeat does is keep the place, which lapses RP_NOTE_MS after the last one.
  *
  * The first push and the first sample of a table may hold each other up: the push is too large
  * until something is drawn, the sample is too large until something is created. Then the push is

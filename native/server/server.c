@@ -108,11 +108,13 @@ static int redo_keeps_header(const struct rp_region *region, const struct rp_int
     }
     memcpy(&after, words, sizeof after);
     return after.magic == region->magic && after.sum == region->sum
-           && rp_region_sum(&after) == region->sum; /* which is of the version too */
+           && rp_region_sum(&after) == region->sum /* which is of the version too */
+           && after.bytes == region->bytes
+           && memcmp(after.locals, region->locals, sizeof after.locals) == 0;
 }
 
-/* What is refused before the assembly is dropped is left as it was, but for the redo of its intent,
- * which every attach begins with. */
+/* What is refused before the assembly is dropped is left as it was, but for the words of the
+ * process's memory and the redo of its intent, which every attach begins with. */
 static int attach(struct rp_server **result, void *memory, size_t bytes,
                   const struct rp_server_config *config, const uint8_t entropy[32],
                   uint64_t now_ns, int steps_too, char error[256]) {
@@ -121,13 +123,15 @@ static int attach(struct rp_server **result, void *memory, size_t bytes,
     if (status) {
         return status;
     }
-    if (bytes < ((const struct rp_region *)memory)->bytes) {
-        return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
+    if (bytes < rp_server_bytes(config, error)) {
+        return refuse(error, RP_BAD_REGION,
+                      "the region is shorter than the one that was created: start with a new one");
     }
     status = rp_region_sealed(memory, config, error);
     if (status) {
         return status;
     }
+    rp_region_own(memory, config);
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
     server->sessions_per_address = config->sessions_per_address;
     server->limits = rp_region_limits(config);

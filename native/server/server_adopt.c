@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/compare.h"
+#include "protocol/compare.h"
 #include "server/server_state.h"
 
 static int refuse(char error[256], const char *why) {
@@ -26,13 +26,15 @@ static int refuse_build(char error[256]) {
 
 static int check_header(const struct rp_region *region, size_t bytes, char error[256]) {
     if (bytes < sizeof *region || region->magic != RP_REGION_MAGIC) {
-        return refuse(error, "the region holds no server: it was never made whole");
+        return refuse(error, "the region holds no server, it was never made whole: start with a "
+                             "new one");
     }
     if (region->version != RP_REGION_VERSION || region->sum != rp_region_sum(region)) {
         return refuse_build(error);
     }
     if (bytes < region->state_bytes) {
-        return refuse(error, "the region is shorter than the one that was created");
+        return refuse(error, "the region is shorter than the one that was created: start with a "
+                             "new one");
     }
     return 0;
 }
@@ -50,13 +52,12 @@ static void compare_limits(struct rp_comparison *c, const struct rp_limits *had,
     rp_compare_change(c, "lapse_ms", had->lapse_ms, wants->lapse_ms);
 }
 
-/* Do all parts lie where this build puts them? The checksum alone does not prove that: it covers
- * what the build that made the region knew. */
+/* Do all parts of the segments lie where this build puts them? The checksum alone does not prove
+ * that: it covers what the build that made the region knew. */
 static int lies_alike(const struct rp_region *had, const struct rp_region *wants) {
     size_t first = offsetof(struct rp_region, log);
-    return had->bytes == wants->bytes
-           && memcmp((const uint8_t *)had + first, (const uint8_t *)wants + first,
-                     sizeof *had - first) == 0;
+    size_t end = offsetof(struct rp_region, locals);
+    return memcmp((const uint8_t *)had + first, (const uint8_t *)wants + first, end - first) == 0;
 }
 
 /* A session was promised datagrams of a size that the port has to carry. A region that is refused

@@ -5,6 +5,10 @@
  * differ. The header keeps all offsets; attach reads them back, and trusts them because a checksum
  * covers them and they are those that this build computes (server_adopt.c). An offset names a word
  * of any segment: they lie in one range of addresses, each at a page of its own.
+ *
+ * The process's memory behind the segments lies in no file. So another build may have sized it
+ * otherwise: attach writes this build's own sizes, and what the header said of them counts for
+ * nothing.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -202,12 +206,13 @@ uint64_t rp_region_sum(const struct rp_region *region) {
     static const uint8_t key[16] = "replay region";
     struct rp_region text = *region; /* without what changes, or comes from each configuration */
     text.magic = text.sum = text.attaches = 0;
+    text.bytes = 0;
+    memset(text.locals, 0, sizeof text.locals);
     text.limits.mtu = text.limits.receive_budget = 0;
     text.limits.idle_ms = text.limits.lapse_ms = 0;
     uint64_t sizes[] = {sizeof(struct rp_region), sizeof(struct rp_intent_log),
                         sizeof(struct rp_session), sizeof(struct rp_record),
-                        sizeof(struct rp_weights), sizeof(struct rp_server),
-                        sizeof(struct rp_table), sizeof(struct rp_line), sizeof(struct rp_note)};
+                        sizeof(struct rp_weights)};
     return rp_siphash(key, &text, sizeof text) ^ rp_siphash(key, sizes, sizeof sizes);
 }
 
@@ -321,6 +326,15 @@ static void open_lists(struct rp_server *server) {
             server->waiting[kind][table] = (struct rp_queue){RP_NOBODY, RP_NOBODY, 0};
         }
     }
+}
+
+void rp_region_own(struct rp_region *region, const struct rp_server_config *config) {
+    struct rp_region layout;
+    char error[256];
+    int status = rp_region_layout(config, &layout, error);
+    assert(status == 0); /* the region was compared with the same configuration */
+    region->bytes = layout.bytes;
+    memcpy(region->locals, layout.locals, sizeof region->locals);
 }
 
 struct rp_table_memory rp_region_table(void *memory, uint32_t table) {

@@ -31,8 +31,8 @@ enum rp_server_limits {
      * first time. Another publisher waits this long after the last piece that was new. */
     RP_WEIGHTS_REST_MS = 2000,
     RP_WEIGHTS_REFUSED_MS = 1000, /* until room on the disk that was refused is asked for again */
-    /* In all neither lasts longer than that and the time for the blob's bytes at this rate, a
-     * mebibyte a second, whatever is asked or sent. */
+    /* Both have an end, whatever is asked or sent: RP_WEIGHTS_REST_MS and the time that the blob's
+     * bytes take at this rate, a mebibyte a second. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
     RP_NOTE_MS = 3000, /* a waiting request that is not repeated for so long loses its place */
     RP_TICK_MS = 100,  /* timed work is due so often */
@@ -59,9 +59,9 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 };
 
 #define RP_REGION_MAGIC UINT64_C(0x6E6F696765525052) /* the bytes "RPRegion" */
-/* One more where a field of the region's structures changes its size, order or meaning, or a
- * structure of the process's memory behind it its size: a counter does that too. The numbers that
- * go along are in tests/native/test_region_layout.c and test_config.c. */
+/* One more where a field of the region's structures changes its size, order or meaning. The numbers
+ * that go along are in tests/native/test_region_layout.c and test_config.c. What a process keeps
+ * behind the segments is its own and may change freely. */
 enum rp_region_version { RP_REGION_VERSION = 12 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
@@ -69,9 +69,9 @@ _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole w
 struct rp_region { /* the header, at the region's start */
     uint64_t magic; /* written last at create: a half-made region has none */
     uint64_t version;
-    uint64_t sum; /* of all words of the header but these three and attaches, which change */
+    uint64_t sum; /* of what no attach changes: see rp_region_sum */
     uint64_t attaches; /* times a process took the region over: the high bits of packet numbers */
-    uint64_t bytes;
+    uint64_t bytes; /* with the process's memory behind volatile_part: written by each attach */
     uint64_t incarnation;
     uint64_t seed;
     struct rp_limits limits;
@@ -84,8 +84,8 @@ struct rp_region { /* the header, at the region's start */
     uint64_t keys[RP_TABLES_MAX];
     uint64_t steps[RP_TABLES_MAX];
     uint64_t blobs; /* the weights' bytes */
-    uint64_t volatile_part;
-    uint64_t locals[RP_TABLES_MAX];
+    uint64_t volatile_part; /* the segments end here */
+    uint64_t locals[RP_TABLES_MAX]; /* behind it: written by each attach */
 };
 
 #define RP_SEAL_MAGIC UINT64_C(0x6C61655374676553) /* the bytes "SegtSeal" */
@@ -225,8 +225,10 @@ int rp_region_layout(const struct rp_server_config *config, struct rp_region *re
                      char error[256]);
 /* Pieces an assembly's bitmap has bits for: as many as the smallest mtu makes. */
 uint64_t rp_weights_pieces_max(const struct rp_limits *limits);
-/* The checksum of a header's constant words and of the sizes this build would lay out by. */
+/* The checksum of a header's constant words and of the sizes of what lies in files. */
 uint64_t rp_region_sum(const struct rp_region *region);
+/* Writes where this build keeps what lies in no file; the region was made for the configuration. */
+void rp_region_own(struct rp_region *region, const struct rp_server_config *config);
 /* Writes each segment's seal, at create. */
 void rp_region_seal(void *memory, const struct rp_server_config *config);
 /* 0, or -RP_BAD_REGION and the name of the first segment that is not this region's. */

@@ -108,7 +108,9 @@ static void evict_followers(struct rp_table *table, const struct rp_slot *oldest
     p->work_total += links + 1;
 }
 
-void rp_store_evict(struct rp_table *table, uint32_t slot) {
+/* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its
+ * own. */
+static void evict(struct rp_table *table, uint32_t slot) {
     struct rp_table_private *p = table->private;
     uint64_t old = p->keys[slot];
     if (rp_state_of(old) != RP_SLOT_COMMITTED) {
@@ -123,7 +125,8 @@ void rp_store_evict(struct rp_table *table, uint32_t slot) {
     }
 }
 
-uint32_t rp_store_evict_words(const struct rp_table *table) {
+/* After-images one evicted slot may need, its new key word included. */
+static uint32_t evict_words(const struct rp_table *table) {
     return 2 * table->private->reach_behind + 2;
 }
 
@@ -131,7 +134,7 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
     struct rp_table_private *p = table->private;
     struct rp_intent *intent = table->intent;
     struct rp_writer *writer = rp_writer_at(p, index);
-    uint32_t words = rp_store_evict_words(table) + 1;
+    uint32_t words = evict_words(table) + 1;
     assert(intent->count == 0 && goal <= p->done_through[index] + p->window);
     p->holes[index] += goal - writer->next_sequence;
     while (writer->next_sequence < goal) {
@@ -142,7 +145,7 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
             uint32_t slot = rp_slot_of(p, key);
             uint64_t before = p->keys[slot];
             p->bare += before == 0 || rp_state_of(before) == RP_SLOT_COMMITTED;
-            rp_store_evict(table, slot);
+            evict(table, slot);
             rp_intent_set(intent, &p->keys[slot], rp_key_word(RP_SLOT_RESERVED, key));
             rp_intent_set(intent, &entry->key, rp_key_word(RP_ENTRY_EMPTY, key));
             entry = rp_entry_after(p, index, entry);

@@ -32,16 +32,19 @@
  *
  * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or
  * slot looked at. A PUSH has three passes: counting its creates for the limiter, storing its runs,
- * making its creates. Each of its own steps and creates costs once. The step it overwrites costs a
- * link or two; but reach_behind of them where an episode's first row goes, after an attach, and
- * while more than RP_FOLLOWERS streams take turns. Beyond that a pass spends at most RP_WORK_MAX
- * units, and what its last step or create takes further; so a PUSH spends at most 3 * RP_WORK_MAX
- * and these. When the units are spent, the other creates are answered NOT_YET, and waiting steps
- * stay where they are until the next PUSH. That one begins with the create where this one ended. So
- * a client that repeats a whole PUSH makes progress: creates that were made before do not use the
- * units up. Finding an anchor takes at most RP_WALK_MAX units, a look into the index RP_BUCKET_MAX.
- * Opening and closing a writer looks at each entry of its window once. An item that is sent costs
- * as many links as its plan's farthest picks are away: a table's plans say what a batch may cost.
+ * making its creates. A pass looks once at each step or create that it is about. For all else it
+ * has RP_WORK_MAX units. It stops behind the step or create that spends the last one. So a PUSH
+ * spends at most 3 * RP_WORK_MAX units, and what three such steps take beyond. When the units are
+ * spent, the other creates are answered NOT_YET, and waiting steps stay where they are until the
+ * next PUSH. That one begins with the create where this one ended. So a client that repeats a whole
+ * PUSH makes progress: creates that were made before do not use the units up. Finding an anchor
+ * takes at most RP_WALK_MAX units, a look into the index RP_BUCKET_MAX. Opening and closing a
+ * writer looks at each entry of its window once.
+ *
+ * The step that a step overwrites costs a link or two; but reach_behind of them where an episode's
+ * first row goes, after an attach, and while more than RP_FOLLOWERS streams take turns. An item
+ * that is sent costs as many links as its plan's farthest picks are away: a table's plans say what
+ * a batch may cost.
  *
  * Private to the table's files.
  */
@@ -477,11 +480,6 @@ void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass);
 /* Commits the intent and brings the head up to date. The tree is left to rp_table_settle: nothing
  * is drawn before the datagram is done, and its transactions mostly change the same few groups. */
 void rp_store_commit(struct rp_table *table);
-/* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its
- * own. */
-void rp_store_evict(struct rp_table *table, uint32_t slot);
-/* After-images one evicted slot may need, its new key word included. */
-uint32_t rp_store_evict_words(const struct rp_table *table);
 /* Reserves sequences up to goal, as many transactions as that takes. */
 void rp_store_reserve(struct rp_table *table, uint32_t writer, uint64_t goal);
 

@@ -54,7 +54,9 @@ static uint32_t parts_crc(const struct rp_table_header *header,
 int rp_table_sound(const struct rp_table_header *header, uint32_t number, char error[256]) {
     struct rp_table_layout layout;
     if (header->magic != TABLE_MAGIC) {
-        snprintf(error, 256, "table %u: its memory does not start as a table of this layout does",
+        snprintf(error, 256,
+                 "table %u: its memory does not start as a table of this layout does: start with a "
+                 "new region",
                  number);
         return -RP_BAD_REGION;
     }
@@ -65,7 +67,9 @@ int rp_table_sound(const struct rp_table_header *header, uint32_t number, char e
                 && parts_crc(header, &layout) == header->parts_crc;
     }
     if (!sound) {
-        snprintf(error, 256, "table %u: its header is damaged, or written by another version",
+        snprintf(error, 256,
+                 "table %u: its header is damaged, or written by another version: start with a new "
+                 "region",
                  number);
         return -RP_BAD_REGION;
     }

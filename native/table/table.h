@@ -27,7 +27,7 @@
 #ifndef RP_TABLE_H
 #define RP_TABLE_H
 
-#include "base/compare.h"
+#include "protocol/compare.h"
 #include "protocol/config.h"
 #include "table/intent.h"
 #include "base/power.h"

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/compare.h"
+#include "protocol/compare.h"
 #include "base/minmax.h"
 #include "table/store.h"
 

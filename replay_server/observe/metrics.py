@@ -42,7 +42,8 @@ SESSION_HELP = {
     "steps": "Steps it stored",
     "items": "Items drawn for it",
     "refused": "Its requests that were answered with a refusal",
-    "dropped": "Its requests that were not answered: seen before, or no transmit room",
+    "dropped": "Its requests that were not answered: seen before, no transmit room, or beyond its "
+    "share",
 }
 TABLE_HELP = {
     "count": ("items", "Drawable items"),

@@ -25,6 +25,7 @@ import replay_server
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OTHERS = [ROOT / f"{name}.md" for name in ("ARCHITECTURE", "PROTOCOL", "CONTRIBUTING")]
+OTHERS += [ROOT / "native/dpdk" / f"{name}.md" for name in ("DECISIONS", "NOTES")]
 OTHERS += [ROOT / "deploy" / "LATENCY.md", *sorted((ROOT / "examples").rglob("README.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 NOT_RUN_MOST = 0

@@ -12,12 +12,12 @@ FLAPS  ?= 100
 
 dpdk-programs: setup dpdk veth-packages ## demo, then three actors and a learner, dpdk:// at both ends: over veth and memif
 	$(Q)$(SHOW) tests/dpdk/programs.py
-$(BUILD)/san/dpdk/%.o: native/dpdk/%.c $(DPDK_HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -fPIC -fvisibility=hidden $(DPDK_CFLAGS) -Inative -c $< -o $@
-$(BUILD)/san/replay_bursts.o: tests/dpdk/fuzz_bursts.c tests/native/fuzz_port.h native/dpdk/dpdk_memif_serve.c $(DPDK_HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) $(DPDK_CFLAGS) -Inative -Itests/native -c $< -o $@
-$(BUILD)/san/replay_bursts: $(BUILD)/san/replay_bursts.o $(BURSTS) tests/native/fuzz_port.c tests/native/fuzz_replay.c $(OBJECTS_SAN)
-	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative -Itests/native $^ -o $@ $(DPDK_LIBS) -lpthread -lm
+$(BUILD)/san/dpdk/%.o: native/dpdk/%.c
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(DEPS) -O1 -g $(SAN) -fPIC -fvisibility=hidden $(DPDK_CFLAGS) -Inative -c $< -o $@
+$(BUILD)/san/replay_bursts.o: tests/dpdk/fuzz_bursts.c
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(DEPS) -O1 -g $(SAN) $(DPDK_CFLAGS) -Inative -Itests/native -c $< -o $@
+$(BUILD)/san/replay_bursts: $(BUILD)/san/replay_bursts.o $(BURSTS) $(BUILD)/san/tests/fuzz_port.o $(BUILD)/san/tests/fuzz_replay.o $(OBJECTS_SAN)
+	$(Q)$(CC) $(SAN) $(filter %.o,$^) -o $@ $(DPDK_LIBS) -lpthread -lm
 # A short run in the suite, by any compiler: the kept inputs, and random ones.
 test-dpdk: fuzz-bursts-short
 fuzz-bursts-short: dpdk-packages
@@ -36,9 +36,9 @@ $(BUILD)/fuzz/fuzz_bursts: tests/dpdk/fuzz_bursts.c tests/native/fuzz_port.c $(D
 	    -Itests/native $(filter-out %/dpdk_memif_serve.c,$(filter %.c,$^)) native/protocol/flow.c $(wildcard native/base/crc32c*.c) -o $@ $(DPDK_LIBS) -lpthread -lm
 # The hostile peer of test_hostile.c, at a server that runs under the sanitizers.
 $(BUILD)/san/_dpdk.so: $(DPDK_SOURCES:native/%.c=$(BUILD)/san/%.o)
-	$(Q)$(CC) -shared $(SAN) $^ -o $@ $(DPDK_LIBS) -lpthread
-$(BUILD)/san/test_hostile: tests/dpdk/test_hostile.c tests/dpdk/honest.h tests/dpdk/stuck.h $(OBJECTS_SAN) $(HEADERS)
-	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative -Itests/native $< $(OBJECTS_SAN) -o $@ -lpthread -lm
+	$(Q)$(CC) -shared $(SAN) $(filter %.o,$^) -o $@ $(DPDK_LIBS) -lpthread
+$(BUILD)/san/test_hostile: tests/dpdk/test_hostile.c $(OBJECTS_SAN)
+	$(Q)$(CC) $(CSTD) $(WARN) $(DEPS) -O1 -g $(SAN) -Inative -Itests/native $< $(OBJECTS_SAN) -o $@ -lpthread -lm
 dpdk-hostile: setup dpdk veth-packages $(BUILD)/test_hostile ## a hostile memif peer, a million lies under sanitizers too; a hostile neighbour over veth: RUNS=
 	$(Q)$(MAKE) -s --no-print-directory $(BUILD)/san/_dpdk.so $(BUILD)/san/test_hostile
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(BUILD))/san/_dpdk.so $(BUILD)/san/test_hostile

@@ -46,13 +46,14 @@ QUIET_NODES = {
     "sizeof_expression",
 }
 OTHER = {"rp_min": "rp_max", "rp_max": "rp_min"}  # the order of their arguments is nothing
+NOTHING = ("NULL", "0")
 SWAPS = {
     "<": ("<=", ">="),
     "<=": ("<", ">"),
     ">": (">=", "<="),
     ">=": (">", "<"),
     "==": ("!=",),
-    "!=": ("==",),
+    "!=": ("==", "<", ">"),
     "+": ("-",),
     "-": ("+",),
     "*": ("/",),
@@ -222,6 +223,8 @@ def at(node: Node) -> list[tuple[int, int, str, str]]:
     if node.type in KIND_OF:
         operator = node.child_by_field_name("operator")
         swaps = SWAPS.get(text_of(operator), ())
+        if text_of(operator) == "!=" and text_of(node.child_by_field_name("right")) in NOTHING:
+            swaps = swaps[:1]  # few numbers are below it: `> 0` is the same
         whole([(KIND_OF[node.type], swap) for swap in swaps], operator)
     elif node.type == "unary_expression":
         if text_of(node.child_by_field_name("operator")) in "!-~":

@@ -215,6 +215,13 @@ SCRIPT_UNUSED static void world_client(struct world *world,
                          &world->ports[0].base.address, world->now_ns, error) == 0, "%s", error);
 }
 
+/* The script's server, with no limiter on its table of rows. */
+SCRIPT_UNUSED static struct rp_server_config world_config(struct rp_table_config tables[2]) {
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    return script_config(tables);
+}
+
 SCRIPT_UNUSED static struct rp_client_options world_options(void) {
     return (struct rp_client_options){.mtu = WORLD_MTU, .receive_budget = 64, .requests_max = 16,
                                       .messages_max = 32, .batch_max = 256, .tables_max = 2,

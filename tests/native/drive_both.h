@@ -2,9 +2,7 @@
 #ifndef RP_DRIVE_BOTH_H
 #define RP_DRIVE_BOTH_H
 
-#include "drive.h"
-
-enum { ROW = 64, CAPACITY = 4096 };
+#include "drive_service.h"
 
 static struct rp_service *service;
 static struct rp_link *ours;
@@ -12,10 +10,7 @@ static struct rp_link *ours;
 static void open_both(const char *url) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000};
-    struct drive_table made;
-    char error[RP_ERROR_BYTES];
-    drive_config(&made, CAPACITY, ROW);
-    CHECK(rp_service_open(&service, &made.config, url, &serve, error) == 0, "%s", error);
+    service = open_service(url, &serve);
     CHECK(strncmp(url, "loopback", 8) == 0 || rp_service_start(service) == 0);
     ours = drive_link(rp_service_address(service), &options);
 }

@@ -24,9 +24,7 @@ static struct world *fresh(uint64_t seed) {
 }
 
 static void defaults(void) {
-    script_tables(tables);
-    tables[1].samples_per_insert = 0;
-    config = script_config(tables);
+    config = world_config(tables);
 }
 
 static void push(struct world *world, const void *step) {

@@ -3,17 +3,15 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "client_world.h"
+#include "client_rows.h"
 
-enum { ROWS = 1, STEPS_MAX = 64, ITEMS = RP_RUN_ITEM | RP_RUN_PRIORITY };
+enum { STEPS_MAX = 64, ITEMS = RP_RUN_ITEM | RP_RUN_PRIORITY };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
 static void defaults(void) {
-    script_tables(tables);
-    tables[1].samples_per_insert = 0;
-    config = script_config(tables);
+    config = world_config(tables);
 }
 
 static struct world *fresh(uint64_t seed, const struct rp_client_options *options) {
@@ -42,21 +40,6 @@ static int push(struct world *world, uint16_t stream, uint32_t from, uint32_t co
     }
     return rp_client_push(world->client, ROWS, stream, (const uint8_t *)steps, count, flags,
                           flags & RP_RUN_PRIORITY ? priorities : NULL);
-}
-
-static struct rp_push_state state_of(const struct world *world) {
-    struct rp_push_state state;
-    rp_client_push_state(world->client, ROWS, &state);
-    return state;
-}
-
-static void settle(struct world *world) {
-    uint64_t end = world_later(world, 10000);
-    while (state_of(world).messages_open > 0) {
-        CHECK(world->now_ns < end, "pushes never settle");
-        CHECK(state_of(world).status == 0, "the writer ended: %d", state_of(world).status);
-        world_step(world, WORLD_MS);
-    }
 }
 
 /* ---- PUSH datagrams on their way to the server ---- */

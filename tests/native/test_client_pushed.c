@@ -2,9 +2,9 @@
  * have lost its place, and the window is that of the lowest sequence that is open. Situations read
  * "Given ... Expect ...". */
 #include "client/client_parts.h"
-#include "client_world.h"
+#include "client_rows.h"
 
-enum { ROWS = 1, WINDOW = 32 };
+enum { WINDOW = 32 };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -35,21 +35,6 @@ static void push(struct world *world, uint16_t stream, uint32_t from, uint32_t c
     CHECK(taken == (int)count, "push: %d", taken);
     rp_client_flush(world->client, ROWS);
     world_client_turn(world);
-}
-
-static struct rp_push_state state_of(const struct world *world) {
-    struct rp_push_state state;
-    rp_client_push_state(world->client, ROWS, &state);
-    return state;
-}
-
-static void settle(struct world *world) {
-    uint64_t end = world_later(world, 10000);
-    while (state_of(world).messages_open > 0) {
-        CHECK(world->now_ns < end, "pushes never settle");
-        CHECK(state_of(world).status == 0, "the writer ended: %d", state_of(world).status);
-        world_step(world, WORLD_MS);
-    }
 }
 
 /* The first run of the index-th PUSH on its way to the server; null: there are not so many. */

@@ -11,9 +11,7 @@ static struct rp_server_config config;
 static struct rp_table_info info;
 
 static void defaults(void) {
-    script_tables(tables);
-    tables[1].samples_per_insert = 0;
-    config = script_config(tables);
+    config = world_config(tables);
 }
 
 static void writer(struct world *world, const char *table, uint16_t streams) {

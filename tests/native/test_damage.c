@@ -131,11 +131,15 @@ static void region_fields(struct rp_region *r) {
     const char *taken = "the configuration's are taken";
     field("region: magic to checksum", r, 24, 0, 1, NULL);
     ONE("region: attaches", r->attaches, "a number that rises");
-    field("region: bytes, incarnation, seed", &r->bytes, 24, 0, 1, NULL);
+    ONE("region: bytes", r->bytes, "each attach writes its own");
+    field("region: incarnation, seed", &r->incarnation, 16, 0, 1, NULL);
     field("region: sessions .. records", &r->limits, 16, 0, 1, NULL);
     field("region: mtu .. lapse_ms", &r->limits.mtu, 16, 0, 1, taken);
     field("region: weights_max and offsets", &r->limits.weights_max,
-          sizeof *r - offsetof(struct rp_region, limits.weights_max), 0, 1, NULL);
+          offsetof(struct rp_region, locals) - offsetof(struct rp_region, limits.weights_max), 0, 1,
+          NULL);
+    field("region: the process's offsets", r->locals, sizeof r->locals, 0, 1,
+          "each attach writes its own");
     ONE("log: committed", log->committed, "what it holds is what was done last");
     field("log: count and words", &log->count, 8 + 64 * 16, 0, 1, "read after a kill alone");
 }
@@ -225,6 +229,19 @@ static void copy_region(const struct script *whole) {
     memcpy(script.region, whole->region, script.bytes);
 }
 
+/* Does the sentence end in a remedy? No caller adds one. */
+static int says_what_to_do(const char *error) {
+    static const char *const ends[] = {"start with a new region", "start with a new one",
+                                       "name another region"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t from = strlen(error) - strlen(ends[i]);
+        if (strlen(error) > strlen(ends[i]) && strcmp(error + from, ends[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* 1: the copy was taken over; 0: it was refused in a sentence, and is gone. */
 static int attach_copy(void) {
     char error[256] = "";
@@ -233,7 +250,7 @@ static int attach_copy(void) {
     int status = rp_server_attach(&script.server, script.region, script.bytes, &config, entropy,
                                   script.now_ns, error);
     if (status < 0) {
-        CHECK(status == -RP_BAD_REGION && strlen(error) > 20, "%d \"%s\"", status, error);
+        CHECK(status == -RP_BAD_REGION && says_what_to_do(error), "%d \"%s\"", status, error);
         free(script.region);
     }
     return status == 0;
@@ -401,7 +418,8 @@ static void redo_of_header(void) {
             struct rp_region changed = *header;
             memcpy((uint8_t *)&changed + at, &log->after[1].value, 8);
             int may = changed.magic == header->magic && changed.version == header->version
-                && rp_region_sum(&changed) == changed.sum;
+                && rp_region_sum(&changed) == changed.sum && changed.bytes == header->bytes
+                && memcmp(changed.locals, header->locals, sizeof changed.locals) == 0;
             char error[256] = "";
             uint8_t entropy[32];
             script_entropy(entropy, 9);

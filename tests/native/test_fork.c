@@ -14,13 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "drive.h"
+#include "drive_service.h"
 #include "process.h"
 #include "drive/link_drive.h"
 #include "drive/pump_gate.h"
 #include "os/forks.h"
-
-enum { ROW = 64, CAPACITY = 4096 };
 
 #ifdef __SANITIZE_ADDRESS__
 enum { ADDRESS_SANITIZER = 1 };
@@ -40,14 +38,6 @@ static char error[RP_ERROR_BYTES];
  * leaks, with locks of threads that are not there, or sleeps a second. */
 static void end_child(int status) {
     (SANITIZER ? _exit : exit)(status);
-}
-
-static struct rp_service *open_service(const char *url, const struct rp_service_options *options) {
-    struct drive_table made;
-    struct rp_service *service;
-    drive_config(&made, CAPACITY, ROW);
-    CHECK(rp_service_open(&service, &made.config, url, options, error) == 0, "%s", error);
-    return service;
 }
 
 static void note_fork(void *owner) {

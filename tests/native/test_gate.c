@@ -9,23 +9,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "drive.h"
+#include "drive_service.h"
 #include "drive/link_drive.h"
 #include "base/random.h"
 
-enum { ROW = 64, CAPACITY = 4096, QUEUE = 5, LONG_NS_BITS = 34 };
+enum { QUEUE = 5, LONG_NS_BITS = 34 };
 
 static uint64_t seed_given = 1;
 static uint32_t rounds_given = 25;
-
-static struct rp_service *open_service(const char *url, const struct rp_service_options *options) {
-    struct drive_table made;
-    struct rp_service *service;
-    char error[RP_ERROR_BYTES];
-    drive_config(&made, CAPACITY, ROW);
-    CHECK(rp_service_open(&service, &made.config, url, options, error) == 0, "%s", error);
-    return service;
-}
 
 /* ---- the gate itself ---- */
 

@@ -6,38 +6,20 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "drive.h"
+#include "drive_both.h"
 #include "process.h"
 #include "drive/link_drive.h"
 #include "base/random.h"
 #include "transport/transport_loopback.h"
 #include "transport/url.h"
 
-enum { ROW = 64, CAPACITY = 4096, STREAMS = 3 };
+enum { STREAMS = 3 };
 
-static struct rp_service *service;
-static struct rp_link *ours;
 static char error[RP_ERROR_BYTES];
 
-static void open_service(const char *url) {
+static void serve_at(const char *url) {
     struct rp_service_options serve = {0};
-    struct drive_table made;
-    drive_config(&made, CAPACITY, ROW);
-    CHECK(rp_service_open(&service, &made.config, url, &serve, error) == 0, "%s", error);
-}
-
-static void open_both(const char *url) {
-    struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000};
-    open_service(url);
-    if (strncmp(url, "loopback", 8) != 0) {
-        CHECK(rp_service_start(service) == 0);
-    }
-    ours = drive_link(rp_service_address(service), &options);
-}
-
-static void close_both(void) {
-    rp_link_close(ours, DRIVE_TIMEOUT_NS);
-    rp_service_close(service);
+    service = open_service(url, &serve);
 }
 
 static void open_writer(void) {
@@ -336,7 +318,7 @@ static void check_loss(void) {
     drive_push(ours, ROW, 30, 5);
     CHECK(rp_link_flush(ours, 0) == 0);
     rp_service_close(service);
-    open_service(address);
+    serve_at(address);
     CHECK(rp_service_start(service) == 0);
     int status = RP_PENDING;
     while (status == RP_PENDING) {
@@ -385,7 +367,7 @@ static void check_turns(void) {
     CHECK(moved == -RP_CLOSED, "the server of this process has closed: %d", moved);
     CHECK(rp_link_until(ours, never, NULL, RP_SLICE_NS) == -RP_CLOSED, "nothing is waited for");
     rp_link_close(ours, DRIVE_TIMEOUT_NS);
-    open_service("loopback://turns");
+    serve_at("loopback://turns");
     struct rp_link_options options = {0};
     CHECK(rp_link_open(&ours, "loopback://turns", &options, error) == 0, "%s", error);
     rp_service_close(service);
@@ -401,7 +383,7 @@ static void check_turns(void) {
 static void check_pump_turns(void) {
     struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000, .unkept = 1};
     uint32_t moved = 0;
-    open_service("udp://127.0.0.1:0");
+    serve_at("udp://127.0.0.1:0");
     CHECK(rp_service_start(service) == 0);
     ours = drive_link(rp_service_address(service), &options);
     CHECK(rp_link_start_pump(ours) == 0 && rp_link_stop_pump(ours) == 0);
@@ -513,7 +495,7 @@ static uint64_t address_space(void) {
 static void check_opening(void) {
     struct rp_link_options plain = {0}, many = {.requests_max = UINT32_MAX};
     struct rp_link *none = (struct rp_link *)1;
-    open_service("udp://127.0.0.1:0");
+    serve_at("udp://127.0.0.1:0");
     int files = open_descriptors();
     for (int i = 0; i < 3; i++) {
         error[0] = 0;

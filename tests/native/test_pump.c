@@ -9,19 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "drive.h"
+#include "drive_service.h"
 #include "drive/link_drive.h"
-
-enum { ROW = 64, CAPACITY = 4096 };
-
-static struct rp_service *open_service(const char *url, const struct rp_service_options *options) {
-    struct drive_table made;
-    struct rp_service *service;
-    char error[RP_ERROR_BYTES];
-    drive_config(&made, CAPACITY, ROW);
-    CHECK(rp_service_open(&service, &made.config, url, options, error) == 0, "%s", error);
-    return service;
-}
 
 /* Pushes, settles, samples, updates, asks for stats: all that a learner and an actor do. */
 static void converse(struct rp_link *link, uint64_t *next, int rounds) {

@@ -14,11 +14,11 @@
 
 #include "drive.h"
 #include "drive/clock.h"
+#include "drive_place.h"
 #include "process.h"
 
 enum { ROW = 64, CAPACITY = 4096, RACES = 40, RACERS = 4 };
 
-static char place[32];  /* a folder of this test's own */
 static char region[48]; /* PLACE/region */
 static char error[RP_ERROR_BYTES];
 
@@ -57,12 +57,6 @@ static void place_open(void) {
     snprintf(place, sizeof place, "/tmp/test_region_XXXXXX");
     CHECK(mkdtemp(place) != NULL);
     snprintf(region, sizeof region, "%s/region", place);
-}
-
-static void sh(const char *command) {
-    char text[256];
-    snprintf(text, sizeof text, "cd %s && %s", place, command);
-    CHECK(system(text) == 0, "%s", text);
 }
 
 static int open_with(struct rp_service **service, const struct rp_server_config *config,

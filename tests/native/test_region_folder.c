@@ -19,12 +19,12 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "drive_place.h"
 #include "process.h"
 #include "drive/service_memory.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 
-static char place[40]; /* a folder of this test's own */
 static char error[RP_ERROR_BYTES];
 
 static void (*before_lock)(void); /* what another does before each lock of this program */
@@ -104,12 +104,6 @@ int statx(int folder, const char *name, int flags, unsigned mask, struct statx *
     int result = (int)syscall(SYS_statx, folder, name, flags, mask, about);
     about->stx_attributes |= is_mounted ? STATX_ATTR_MOUNT_ROOT : 0;
     return result;
-}
-
-static void sh(const char *command) {
-    char text[256];
-    snprintf(text, sizeof text, "cd %s && %s", place, command);
-    CHECK(system(text) == 0, "%s", text);
 }
 
 /* Serves PLACE/name: its incarnation, or 0 with a sentence. */

@@ -3,8 +3,7 @@
  * A region outlives its server: the next one reads it by what is pinned here. So that a region of
  * another build is refused, and not read with two fields swapped, each field of each structure that
  * survives has its place, each word that holds several numbers its packing, and a fixed job the
- * bytes that it leaves. The volatile part, which each attach makes anew, is pinned by its size
- * alone (test_config.c).
+ * bytes that it leaves. What lies in no file belongs to the process: a region does not know it.
  *
  * A change may leave other bytes and mean the same: a draw that takes its random words in another
  * order. Then the numbers of `left` change alone.
@@ -326,9 +325,54 @@ static void left(void) {
     check_group("a fixed job leaves the bytes it has always left");
 }
 
+/* ---- a build whose own memory is larger or smaller ---- */
+
+/* The words of the header that say where the process's own memory lies, `by` further. */
+static void own_memory_lies(struct pusher *p, uint64_t by) {
+    struct rp_region *region = (void *)p->script.region;
+    region->bytes += by;
+    for (size_t i = 0; i < RP_TABLES_MAX; i++) {
+        region->locals[i] += by;
+    }
+}
+
+/* Given a region whose header says that the process that made it had more memory of its own behind
+ * the files, or less, as a build with other counters would have. Expect it taken over with all its
+ * experience, and served. */
+static void of_another_process(void) {
+    static struct pusher p;
+    static const uint64_t further[] = {64, -(uint64_t)64, 1u << 30};
+    for (size_t i = 0; i < sizeof further / sizeof *further; i++) {
+        fresh(&p);
+        job(&p);
+        const struct rp_region was = *(const struct rp_region *)p.script.region;
+        uint8_t *had = malloc(was.volatile_part);
+        memcpy(had, p.script.region, was.volatile_part);
+        own_memory_lies(&p, further[i]);
+        script_kill(&p.script);
+        struct rp_region *region = (void *)p.script.region;
+        CHECK(memcmp(region->locals, was.locals, sizeof was.locals) == 0, "this build's own");
+        CHECK(region->bytes == was.bytes && region->attaches == was.attaches + 1);
+        region->attaches = was.attaches;
+        CHECK(memcmp(had, region, was.log) == 0, "the header");
+        CHECK(memcmp(had + was.tables[0], p.script.region + was.tables[0],
+                     was.volatile_part - was.tables[0]) == 0, "all that lies in files");
+        region->attaches++;
+        CHECK_STATUS(send_run(&p, 1, 9, 0, 10, 10, 5, RP_RUN_ITEM | RP_RUN_PRIORITY), RP_OK);
+        struct rp_sample sample = script_sample(8);
+        CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &sample, sizeof sample),
+                     RP_OK); /* the batch drawn before, from its record */
+        rp_server_check(p.script.server);
+        free(had);
+        script_close(&p.script);
+    }
+    check_group("what a process keeps for itself is not a region's: another build's is attached");
+}
+
 int main(void) {
     places();
     packed();
     left();
+    of_another_process();
     return check_done("test_region_layout");
 }

@@ -131,6 +131,7 @@ static const struct bad {
     {"longer than the mtu", good_ping, 0, 0, 0, 1400, SEALED, DROPPED, RP_COUNT_drop_size},
     {"size below length", good_ping, 44, 2, 32, 0, SEALED, DROPPED, RP_COUNT_drop_size},
     {"size above length", good_ping, 44, 2, 48, 0, SEALED, DROPPED, RP_COUNT_drop_size},
+    {"longer than its size", good_ping, 44, 2, 40, 8, SEALED, DROPPED, RP_COUNT_drop_size},
     {"size of 65535", good_ping, 44, 2, 65535, 0, SEALED, DROPPED, RP_COUNT_drop_size},
     {"magic", good_ping, 0, 4, 0x314C5053, 0, SEALED, DROPPED, RP_COUNT_drop_magic},
     {"version 0", good_ping, 4, 1, 0, 0, SEALED, DROPPED, RP_COUNT_drop_version},

@@ -44,12 +44,23 @@ def test_each_kind_of_mutant_is_made(changes):
         (3, "operator", "if (value <= bound && value != 3) {"),
         (3, "operator", "if (value < bound || value != 3) {"),
         (3, "operator", "if (value < bound && value == 3) {"),
+        (3, "operator", "if (value < bound && value < 3) {"),
+        (3, "operator", "if (value < bound && value > 3) {"),
         (3, "constant", "if (value < bound && value != (3 - 1)) {"),
         (3, "condition", "if (!(value < bound && value != 3)) {"),
         (4, "arguments", "note(bound, value);"),
         (6, "operator", "return value - 1;"),
         (9, "returned", "return 0;"),
     } <= set(changes)
+
+
+def test_unequal_to_nothing_becomes_equal_alone(tmp_path):
+    """Given what is compared with 0 or NULL, where nothing is less. Expect one mutant of each."""
+    source = "int has(char *p, unsigned n) {\n    return n != 0 && p != NULL;\n}\n"
+    (tmp_path / "has.c").write_text(source)
+    found = [m.changed(source.encode())[1] for m in mutants_of(tmp_path, "has.c")]
+    assert "return n == 0 && p != NULL;" in found and "return n != 0 && p == NULL;" in found
+    assert not [line for line in found if "<" in line or ">" in line]
 
 
 def test_a_minimum_becomes_a_maximum_and_its_arguments_stay(tmp_path):
@@ -95,12 +106,12 @@ def test_listed_mutants_are_judged_on_demand(tmp_path, capsys):
     reasons = read_equivalent(EQUIVALENT.read_text())
     args = Namespace(listed=True, only="", files="compare.c", build=tmp_path, slow=False)
     mutants = chosen(args, reasons)
-    source = (ROOT / "native/base/compare.c").read_bytes()
-    of_file = [key for key in reasons if key.startswith("native/base/compare.c ")]
+    source = (ROOT / "native/protocol/compare.c").read_bytes()
+    of_file = [key for key in reasons if key.startswith("native/protocol/compare.c ")]
     assert sorted(key_of(mutant, source) for mutant in mutants) == sorted(of_file) != []
     tree = Namespace(core=[], checks=[])
     run = Run(Judge(tree, False), tmp_path / "results.jsonl", args)
-    name = "native/base/compare.c:1:1:0"
+    name = "native/protocol/compare.c:1:1:0"
     row = {"name": name, "before": "a < b", "after": "a <= b", "why": "a_test"}
     run.results = [row | {"state": "survived"}, row | {"state": "killed"}]
     assert run.report_listed() == 1

@@ -16,7 +16,7 @@ import protocol_client
 import protocol_numbers
 import pytest
 
-from replay_server import Column, NStep, Prioritized, Row, Server, Spec, Table
+from replay_server import Column, NStep, Prioritized, Row, Server, Spec, Table, errors
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "PROTOCOL.md").read_text()
@@ -111,6 +111,19 @@ def test_no_status_and_no_counter_is_renumbered():
     assert [name for name, _ in statuses][: len(pinned[0])] == pinned[0]
     assert counters[: len(pinned[1])] == pinned[1]
     assert list(map(len, pinned)) == [len(statuses), len(counters)], "pin the new ones here"
+
+
+def test_a_status_that_nobody_returns_is_reserved():
+    """Given each status. Expect its sentence to say `reserved` where no file returns it, and there
+    alone, and no remedy of it in Python, which nobody could follow."""
+    header = ROOT / "native/protocol/status.h"
+    files = {*ROOT.glob("native/*/*.[ch]"), *ROOT.glob("replay_server/**/*.py")}
+    files -= {header, ROOT / "replay_server/errors.py"}
+    code = "\n".join(path.read_text() for path in sorted(files))
+    found = re.findall(r'X\((\w+), +\d+, "(.*)"\)', header.read_text())
+    unused = {name for name, _ in found if not re.search(rf'\bRP_{name}\b|"{name}"', code)}
+    assert unused == {name for name, said in found if said.startswith("reserved: ")} != set()
+    assert {name for name in unused if errors._KINDS[name][1]} == set()
 
 
 def test_the_documents_hex_is_the_golden_bytes():

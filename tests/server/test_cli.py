@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import signal
 import subprocess
@@ -12,11 +13,22 @@ import pytest
 from conformance import plain
 
 from replay_server import Client, Prioritized, Server, Table, _native
-from replay_server.__main__ import EXIT_HOST, EXIT_USAGE, ServeArgs, main
+from replay_server.__main__ import EXIT_HOST, EXIT_USAGE, ServeArgs, main, parser
 
 NO_CORE = "; the cores this process may use are 0" if _native.PINS else ", and no thread is pinned"
 
 ROOT = Path(__file__).resolve().parents[2]
+# Each command, and a file of its tests.
+TESTS = {
+    "serve": "server/test_cli.py",
+    "stats": "server/test_cli.py",
+    "bench": "host/test_bench.py",
+    "doctor": "host/test_doctor.py",
+    "keygen": "server/test_zmq.py",
+    "demo": "learning/test_programs.py",
+    "actor": "learning/test_programs.py",
+    "learner": "learning/test_programs.py",
+}
 CONFIG = """
 [server]
 url = "udp://127.0.0.1:0"
@@ -161,6 +173,26 @@ def test_help_teaches(capsys):
     assert "replay-server serve deploy/server.toml" in out
     assert "--insecure" in out and "without a key" in out and "--watch" in out
     assert "--idle-ms" in out
+
+
+def test_every_command_has_a_page_and_a_test():
+    """Given the commands of the program. Expect each in the list of tests here, in that of the
+    pages' checks, on a page of the manual, and in the module's own words."""
+    sys.path.append(str(ROOT / "tests/docs"))
+    from commands import COMMANDS
+
+    (choices,) = (
+        action.choices
+        for action in parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    pages = "\n".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))
+    head = sys.modules["replay_server.__main__"].__doc__
+    assert set(choices) == TESTS.keys() == set(COMMANDS)
+    for name in choices:
+        assert f'"{name}"' in (ROOT / "tests" / TESTS[name]).read_text(), name
+        assert re.search(rf"replay-server {name}\b", pages), name
+        assert re.search(rf"^    (\w+, )*{name}\b", head, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(

@@ -442,3 +442,16 @@ def test_the_dashboard_and_the_alerts_ask_for_what_is_told():
         names = metric_names(query)
         assert names <= labels.keys() and (names or query.startswith("up{")), alert
         assert told.count(alert) == 2
+
+
+def test_the_dashboard_says_what_a_counter_counts():
+    """Given the counters of datagrams dropped that the dashboard shows. Expect each legend to be
+    what the counter's sentence says of them, so that a new reason stands there too."""
+    legends = {query: legend for _, query, legend in dashboard_queries()}
+    shown = {}
+    for name, sentence in COUNTER_SENTENCES.items():
+        for query in (q for q in legends if sentence.startswith("dropped: ")):
+            if query.startswith(f"rate(replay_{name}_total{{"):
+                shown[name] = (legends[query], sentence.removeprefix("dropped: "))
+    assert {"drop_checksum", "drop_no_room", "drop_replayed"} <= shown.keys()
+    assert [name for name, (legend, said) in shown.items() if legend != said] == []

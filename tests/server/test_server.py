@@ -200,3 +200,28 @@ def test_a_region_is_verified_on_demand(tmp_path):
         Server([plain()], address, verify=True, **options)
     with Server([plain()], address, **options) as server:
         assert server.attached
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda state: state[:4096], "shorter than the one that was created: start with a new one"),
+        (lambda state: bytes(8) + state[8:], "never made whole: start with a new one"),
+        (
+            lambda state: state[:8] + bytes(8) + state[16:],
+            "laid out by another build or is damaged: serve it with the build that made it, or "
+            "name another region",
+        ),
+    ],
+)
+def test_a_region_that_is_refused_says_once_what_to_do(tmp_path, damage, said):
+    """Given a region's state cut short, without its mark, or of another layout. Expect a sentence
+    that ends in its remedy, and no second one behind it."""
+    path = tmp_path / "region"
+    with Server([plain()], "loopback://", region=str(path), seed=3):
+        pass
+    state = path / "state"
+    state.write_bytes(damage(state.read_bytes()))
+    with pytest.raises(EngineError) as refused:
+        Server([plain()], "loopback://", region=str(path), seed=3)
+    assert str(refused.value).endswith(said) and refused.value.status == "BAD_REGION"

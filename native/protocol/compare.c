@@ -1,5 +1,5 @@
 /* Comparing values and saying what differs: see compare.h. */
-#include "base/compare.h"
+#include "protocol/compare.h"
 
 #include <stdio.h>
 #include <string.h>
