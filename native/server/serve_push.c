@@ -211,7 +211,14 @@ int rp_serve_push(struct rp_call *call) {
         /* whatever it brings: its session is there */
         rp_wait_keep(server, rp_wait_note(server, RP_WAIT_PUSH, call->session, table->number));
     }
+    const struct rp_push *push = (const void *)call->view.body;
+    if (push->create_count > 0 && !call->released
+        && !rp_share_allows(server, call->session, 0)) {
+        return rp_serve_drop(call);
+    }
+    uint64_t before = rp_table_vain(table);
     int result = serve(call, table);
+    rp_share_take(server, call->session, rp_table_vain(table) - before);
     if (result < 0) {
         forget_note(call, table);
     }

@@ -73,7 +73,7 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     rp_server_count(server, RP_COUNT_samples);
     server->counters[RP_COUNT_items_sampled] += request->count;
     rp_meter_session(&server->meters, call->session)->items += request->count;
-    rp_share_take(server, call->session, request->count, 0);
+    rp_share_drawn(server, call->session, request->count);
     if (keys == NULL) {
         rp_meter_ages(&server->meters, table->number, &record->head, record->items);
     }

@@ -1,18 +1,23 @@
 /* A session's share of the server's time. A request of 96 bytes may ask for a batch that takes a
- * millisecond, or for 64 datagrams of one; who sends thousands of them at once would be served
- * first and alone, since what waits in a socket is served in its order. Two bounds, by which such
- * requests are dropped before any work is done for them:
+ * millisecond, or for 32 datagrams, and a PUSH may name steps that have to be looked for in vain.
+ * Who sends thousands of them at once would be served first and alone, since what waits in a socket
+ * is served in its order. Two bounds, by which such requests are dropped before any work is done
+ * for them:
  *
  * - Of one turn: the items of `records` + 1 of the largest batches. A client has at most `records`
  *   of them under way and asks for the next when one has come, so that a turn, whose requests came
  *   before its answers, brings as many and a spare one.
- * - Of time, where datagrams are left behind in the port: what its long answers took is charged to
- *   the session, and those whose debt is beyond SLACK_NS are refused until it has passed. All
- *   together take two thirds of the time, each as much as the other:
+ * - Of time, where datagrams are left behind in the port: the turn's time is charged to the
+ *   sessions that it was long for, by their work, and who is in debt for more than SLACK_NS is
+ *   refused until that has passed. All together take two thirds of the time, each as much as the
+ *   other:
  *
- *       debt end = max(debt end, now) + time taken * sessions that take * 3 / 2
+ *       debt ends = max(debt ends, now) + time taken * sessions that take * 3 / 2
  *
- * A server that finds its port empty charges nobody: what nobody else waits for is no one's loss.
+ * A turn's time is what a clock says: the thread may have been asleep, or another's work have been
+ * long. So no debt is longer than DEBT_NS. Who closes its session and opens another one has none:
+ * three datagrams and two round trips are the price. A server that finds its port empty charges
+ * nobody: what nobody else waits for is no one's loss.
  */
 #include "server/share.h"
 
@@ -20,9 +25,10 @@
 #include "server/server_state.h"
 
 enum {
-    DATAGRAM_WORK = 8,  /* a datagram takes about as long as drawing so many items */
-    WINDOW_MS = 100,    /* who took within the last one or two of these shares the time */
+    DATAGRAM_WORK = 8, /* a datagram takes about as long as drawing so many items */
+    WINDOW_MS = 100,   /* who took within the last one or two of these shares the time */
     SLACK_NS = 5000000,
+    DEBT_NS = 100000000,
 };
 
 void rp_share_begin(struct rp_server *server, int behind) {
@@ -59,20 +65,29 @@ int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) 
     return !server->shares.behind || line->debt_end_ns <= server->now_ns + SLACK_NS;
 }
 
-void rp_share_take(struct rp_server *server, uint32_t session, uint32_t items,
-                   uint32_t datagrams) {
+/* There is room for all who may take: a turn serves a burst, and releases as many. */
+_Static_assert(RP_SHARE_TAKERS >= RP_BURST + RP_RELEASES_MAX + RP_BURST, "and pairs one for each");
+
+void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work) {
     struct rp_shares *shares = &server->shares;
-    struct rp_line *line = line_now(server, session);
-    line->turn_drawn += items;
-    if (!shares->behind || (line->turn_work == 0 && shares->taker_count == RP_BURST)) {
+    if (!shares->behind || work == 0) {
         return;
     }
+    struct rp_line *line = line_now(server, session);
     if (line->turn_work == 0) {
         shares->takers[shares->taker_count++] = session;
     }
-    uint32_t work = items + DATAGRAM_WORK * datagrams;
     line->turn_work += work;
     shares->work += work;
+}
+
+void rp_share_drawn(struct rp_server *server, uint32_t session, uint32_t items) {
+    line_now(server, session)->turn_drawn += items;
+    rp_share_take(server, session, items);
+}
+
+void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagrams) {
+    rp_share_take(server, session, (uint64_t)DATAGRAM_WORK * datagrams);
 }
 
 /* The session is one of those that share the time of this window. */
@@ -83,18 +98,25 @@ static void count_sharer(struct rp_shares *shares, struct rp_line *line) {
     }
 }
 
+static void charge(const struct rp_server *server, struct rp_line *line, double took_ns) {
+    const struct rp_shares *shares = &server->shares;
+    uint64_t sharers = rp_max(shares->sharers, shares->sharers_last);
+    double debt_ns = took_ns * (double)sharers * 3 / 2;
+    uint64_t from_ns = rp_max(line->debt_end_ns, server->now_ns);
+    uint64_t most_ns = server->now_ns + DEBT_NS;
+    uint64_t end_ns = debt_ns < DEBT_NS ? from_ns + (uint64_t)debt_ns : most_ns;
+    line->debt_end_ns = rp_min(end_ns, most_ns);
+}
+
 void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns) {
     struct rp_shares *shares = &server->shares;
     for (uint32_t i = 0; i < shares->taker_count; i++) {
         count_sharer(shares, &server->lines[shares->takers[i]]);
     }
-    uint64_t work = shares->work + (uint64_t)DATAGRAM_WORK * requests;
-    uint64_t sharers = rp_max(shares->sharers, shares->sharers_last);
+    double work = (double)(shares->work + (uint64_t)DATAGRAM_WORK * requests);
     for (uint32_t i = 0; i < shares->taker_count; i++) {
         struct rp_line *line = &server->lines[shares->takers[i]];
-        double took_ns = (double)elapsed_ns * line->turn_work / (double)work;
-        line->debt_end_ns = rp_max(line->debt_end_ns, server->now_ns)
-                            + (uint64_t)(took_ns * (double)sharers * 3 / 2);
+        charge(server, line, (double)elapsed_ns * (double)line->turn_work / work);
     }
     shares->taker_count = 0;
 }

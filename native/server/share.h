@@ -1,4 +1,4 @@
-/* What one session's long answers may take of the server's time: share.c. Volatile. */
+/* What one session may take of the server's time while others wait: share.c. Volatile. */
 #ifndef RP_SHARE_H
 #define RP_SHARE_H
 
@@ -6,23 +6,26 @@
 
 struct rp_server;
 
+enum { RP_SHARE_TAKERS = 3 * RP_BURST };
+
 struct rp_shares { /* in struct rp_server */
     uint64_t window;       /* number of the window of time that `sharers` is of */
-    uint64_t work;         /* of this turn's long answers; 0 while not behind */
+    uint64_t work;         /* of this turn's takers; 0 while not behind */
     uint32_t behind;       /* 1: datagrams waited in the port behind this turn's */
     uint32_t sharers;      /* sessions that took in this window, and in the one before */
     uint32_t sharers_last;
     uint32_t taker_count;  /* sessions that took in this turn: they are charged as it ends */
-    uint32_t takers[RP_BURST];
+    uint32_t takers[RP_SHARE_TAKERS];
 };
 
 /* As a turn begins. `behind`: its burst did not empty the port. */
 void rp_share_begin(struct rp_server *server, int behind);
-/* May a long answer be made for the session in this turn, and so many more items be drawn? */
+/* May the session be served at length in this turn, and so many more items be drawn for it? */
 int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items);
-/* It was: with so many items drawn, and so many datagrams. */
-void rp_share_take(struct rp_server *server, uint32_t session, uint32_t items,
-                   uint32_t datagrams);
+/* It took so much work, counted in items drawn. */
+void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work);
+void rp_share_drawn(struct rp_server *server, uint32_t session, uint32_t items);
+void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagrams);
 /* The turn of so many requests took so long. */
 void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns);
 

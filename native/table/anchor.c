@@ -19,6 +19,7 @@
 
 struct anchor {
     struct rp_slot *slot;
+    uint64_t step;
     uint16_t behind;
     uint16_t ahead;
 };
@@ -163,9 +164,17 @@ static int window_behind(const struct rp_table_private *p, const struct rp_slot 
     return (int)behind;
 }
 
-/* Rows ahead that the window takes; -1 where they are not stored yet and the episode is open. */
-static int window_ahead(const struct rp_table_private *p, const struct rp_slot *slot) {
+/* Rows ahead that the window takes; -1 where they are not stored yet and the episode is open. In
+ * the open episode the number of rows stored since tells; an older one has its end, and may be
+ * walked. */
+static int window_ahead(const struct rp_table_private *p, const struct rp_stream *stream,
+                        const struct anchor *anchor) {
+    uint64_t behind_newest = stream->next_step - 1 - anchor->step;
     uint32_t ahead = 0;
+    if (behind_newest < stream->depth) {
+        return behind_newest < p->reach_ahead ? -1 : (int)p->reach_ahead;
+    }
+    const struct rp_slot *slot = anchor->slot;
     while (ahead < p->reach_ahead && !(rp_item_flags(slot->item) & RP_STEP_END)) {
         slot = rp_next(p, slot);
         if (!slot) {
@@ -200,13 +209,17 @@ static int resolve(const struct rp_table *table, uint32_t writer, const struct r
 }
 
 /* Completes an anchor that was found: RP_OK where the rows of its window are stored. */
-static int measure(struct rp_table_private *p, struct anchor *anchor) {
+static int measure(struct rp_table_private *p, const struct rp_stream *stream,
+                   struct anchor *anchor) {
+    int ahead = window_ahead(p, stream, anchor);
+    if (ahead < 0) {
+        return RP_NOT_YET;
+    }
     int behind = window_behind(p, anchor->slot);
-    int ahead = window_ahead(p, anchor->slot);
     rp_work_add(p, p->reach_behind + p->reach_ahead);
     anchor->behind = (uint16_t)behind;
     anchor->ahead = (uint16_t)ahead;
-    return behind < 0 ? RP_OVERWRITTEN : ahead < 0 ? RP_NOT_YET : RP_OK;
+    return behind < 0 ? RP_OVERWRITTEN : RP_OK;
 }
 
 int rp_writer_check_create(const struct rp_table *table, int writer,
@@ -247,17 +260,26 @@ uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
         int status = resolve(table, (uint32_t)writer, &creates[at], &slot);
         items += status == RP_OK || status == RP_NOT_YET;
     }
+    p->work_vain += p->work;
     rp_work_begin(p); /* the runs have their own */
     return items;
 }
 
+uint64_t rp_table_vain(const struct rp_table *table) {
+    return table->private->work_vain;
+}
+
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create) {
     struct rp_table_private *p = table->private;
-    struct anchor anchor;
+    struct anchor anchor = {.step = create->step};
+    uint64_t before = p->work;
     int status = resolve(table, (uint32_t)writer, create, &anchor.slot);
-    status = status == RP_OK ? measure(p, &anchor) : status;
+    if (status == RP_OK) {
+        status = measure(p, rp_stream_at(p, (uint32_t)writer, create->stream), &anchor);
+    }
     assert(table->intent->count == 0);
     if (status != RP_OK) {
+        p->work_vain += p->work - before;
         int counter = status == RP_EXISTS        ? RP_COUNT_items_existed
                       : status == RP_OVERWRITTEN ? RP_COUNT_items_overwritten
                       : status == RP_NOT_YET     ? RP_COUNT_items_not_yet

@@ -66,9 +66,9 @@ static void evict_item(struct rp_table *table, struct rp_slot *row, uint32_t dis
     table->counters[RP_COUNT_items_evicted]++;
 }
 
-/* The row behind the overwritten one has the next row as its last follower, or none either where
- * the episode's end is nearer. Where the newest step of an open episode is, more may come: nothing
- * is noted. Who is overwritten next of this stream is then found in one step. */
+/* Row i's last follower is row i + reach; so who overwrites row i knows that of row i + 1, which is
+ * overwritten next of this stream: the row after. It has none either where the episode's end is
+ * nearer. Behind the newest step of an open episode more may come: nothing is noted there. */
 static void note_follower(struct rp_table_private *p, const struct rp_slot *oldest,
                           const struct rp_slot *last, int ended) {
     const struct rp_slot *successor = row_after(p, oldest);

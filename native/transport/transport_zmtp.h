@@ -8,7 +8,7 @@
  * Connections have places in a fixed array; each has room for what is read and not yet taken, and
  * for what the network has not taken yet. That memory is mapped once and touched by use; it is
  * given back when the connection ends. A greeting of another kind, a frame larger than the largest
- * mtu, an unknown command before READY: the connection ends.
+ * mtu, an unknown command before READY: the connection ends. The PINGs of a visit have one answer.
  *
  * A newcomer that finds no place free takes another connection's: first that of one that has not
  * finished the handshake; else of one without a session, as the last answer to it shows, whatever

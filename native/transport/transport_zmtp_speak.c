@@ -308,9 +308,14 @@ static int next_frame(struct zmtp_port *port, struct connection *connection, uin
     return 1;
 }
 
+struct pong { /* the answer to the newest PING of a visit; of size 0: none came */
+    uint8_t bytes[SHORT_HEAD + 5 + CONTEXT_MAX];
+    uint32_t size;
+};
+
 /* READY opens, PING is answered; what else libzmq says in commands changes nothing here. */
 static void take_command(struct zmtp_port *port, struct connection *connection,
-                         const uint8_t *bytes, uint32_t size) {
+                         const uint8_t *bytes, uint32_t size, struct pong *pong) {
     if (connection->stage == AWAITS_READY) {
         if (size < 6 || memcmp(bytes, "\5READY", 6) != 0) {
             expel(port, connection);
@@ -318,10 +323,9 @@ static void take_command(struct zmtp_port *port, struct connection *connection,
         }
         connection->stage = OPEN;
     } else if (size >= 7 && size <= 7 + CONTEXT_MAX && memcmp(bytes, "\4PING", 5) == 0) {
-        uint8_t pong[SHORT_HEAD + 5 + CONTEXT_MAX] = {COMMAND, (uint8_t)(size - 2), 4,  'P',
-                                                      'O',     'N',                 'G'};
-        memcpy(pong + SHORT_HEAD + 5, bytes + 7, size - 7);
-        say(port, connection, pong, SHORT_HEAD + size - 2);
+        *pong = (struct pong){{COMMAND, (uint8_t)(size - 2), 4, 'P', 'O', 'N', 'G'},
+                              SHORT_HEAD + size - 2};
+        memcpy(pong->bytes + SHORT_HEAD + 5, bytes + 7, size - 7);
     }
 }
 
@@ -344,6 +348,7 @@ uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
     const uint8_t *bytes;
     uint32_t lent = 0, size;
     uint8_t flags;
+    struct pong pong = {.size = 0};
     if (connection->stage == AWAITS_GREETING) {
         read_greeting(port, connection);
     }
@@ -353,7 +358,7 @@ uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
             break;
         }
         if (flags & COMMAND) {
-            take_command(port, connection, bytes, size);
+            take_command(port, connection, bytes, size, &pong);
         } else if (connection->stage != OPEN) {
             expel(port, connection);
         } else if (size == 0 || size > port->base.mtu) {
@@ -361,6 +366,9 @@ uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
         } else {
             lend(port, connection, bytes, size, &packets[lent++]);
         }
+    }
+    if (pong.size && connection->stage == OPEN) { /* one call of the kernel, however many asked */
+        say(port, connection, pong.bytes, pong.size);
     }
     return lent;
 }

@@ -375,11 +375,6 @@ static inline int model_create(struct model *m, uint32_t writer, const struct rp
     }
     uint64_t behind = s->step - s->first < m->behind ? s->step - s->first : m->behind;
     uint64_t ahead = 0;
-    for (uint64_t i = s->step - behind; i < s->step; i++) {
-        if (!model_alive(m, keys[i])) {
-            return RP_OVERWRITTEN;
-        }
-    }
     for (; ahead < m->ahead; ahead++) {
         if (s->step + ahead >= stream->next_step) {
             return RP_NOT_YET;
@@ -390,6 +385,11 @@ static inline int model_create(struct model *m, uint32_t writer, const struct rp
     }
     if (s->step + ahead >= stream->next_step) {
         return RP_NOT_YET;
+    }
+    for (uint64_t i = s->step - behind; i < s->step; i++) {
+        if (!model_alive(m, keys[i])) {
+            return RP_OVERWRITTEN;
+        }
     }
     if (apply) {
         s->item = 1;

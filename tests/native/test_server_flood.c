@@ -128,33 +128,61 @@ static void situation_lawful(void) {
 enum { BATCH_NS = 1000000, BURST = 16, FLOODS = 2, EACH = (SCRIPT_IN_MAX - 1) / FLOODS };
 
 /* A turn of a burst of 16 that takes a millisecond for each batch it draws, `sent_ns` for each
- * datagram it sends, and `request_ns` for each it receives. */
+ * datagram it sends, `request_ns` for each it receives, and 2 us for each link that a create in
+ * vain follows. */
 static void timed_turn(uint64_t sent_ns, uint64_t request_ns) {
+    uint64_t links = rp_table_vain(rp_server_table(script.server, 0));
     uint64_t drawn = script_counter(&script, RP_COUNT_samples);
     uint64_t requests = script_counter(&script, RP_COUNT_datagrams_in);
     script.port.in_most = BURST;
     script_turn(&script);
     drawn = script_counter(&script, RP_COUNT_samples) - drawn;
     requests = script_counter(&script, RP_COUNT_datagrams_in) - requests;
-    uint64_t took_ns = BATCH_NS * drawn + sent_ns * script.port.out_count + request_ns * requests;
+    links = rp_table_vain(rp_server_table(script.server, 0)) - links;
+    uint64_t took_ns = BATCH_NS * drawn + sent_ns * script.port.out_count + request_ns * requests
+                       + 2000 * links;
     rp_server_record_turn(script.server, took_ns);
     script.now_ns += took_ns;
 }
 
-enum flood { NEW_BATCHES, ONE_BATCH_AGAIN, ITS_DATAGRAMS };
+enum flood { NEW_BATCHES, ONE_BATCH_AGAIN, ITS_DATAGRAMS, ITEMS_AGAIN };
+
+/* A PUSH of creates for items that are there, far from each other: each is looked for. */
+static void begin_creates(uint64_t epoch) {
+    script_push_begin(&push, epoch);
+    for (uint32_t i = 0; i < 16; i++) {
+        script_push_create(&push, 0, 10 + 150 * (i % 2), 1.0);
+    }
+}
+
+/* 200 steps of a writer of its own at "main", and these items. */
+static uint64_t store_steps(struct script_client *client) {
+    uint64_t epoch = script_writer(&script, client, 0, 2).epoch;
+    for (uint64_t i = 0; i < 200; i += 8) {
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, i, i, 8, 0);
+        CHECK_STATUS(script_push(&script, client, 0, 1 + i, &push), RP_OK);
+    }
+    begin_creates(epoch);
+    CHECK_STATUS(script_push(&script, client, 0, 999, &push), RP_OK);
+    return epoch;
+}
 
 static void ask_of(struct script_client *client, enum flood flood, uint64_t id) {
     struct rp_pull pull = {.batch = 1, .first = 0, .count = 8};
     if (flood == ITS_DATAGRAMS) {
         script_put(&script, client, RP_OP_PULL, 0, 1, &pull, sizeof pull);
+    } else if (flood == ITEMS_AGAIN) {
+        script_put(&script, client, RP_OP_PUSH, 0, id, push.body, push.size);
     } else {
         ask_for_batch(client, flood == NEW_BATCHES ? id : 1);
     }
 }
 
 /* 3. Given two sessions that each ask for 125 of the largest batches, or so often for one they
- *    have, or its datagrams, in a port whose bursts are of 16; and behind them a PING. Expect it
- *    answered after three turns' work for them, not sixteen, and both served anew in each round. */
+ *    have, or its datagrams, or for items that are there, in a port whose bursts are of 16; and
+ *    behind them a PING. Expect it answered after three turns' work for them, not sixteen, and both
+ *    served anew in each round. */
 static void situation_time(enum flood flood, uint64_t sent_ns) {
     struct script_client other, floods[FLOODS];
     fresh(&other);
@@ -162,6 +190,9 @@ static void situation_time(enum flood flood, uint64_t sent_ns) {
         floods[i] = small_client((uint8_t)(2 + i), 32);
         ask_for_batch(&floods[i], 1);
         script_turn(&script);
+        if (flood == ITEMS_AGAIN) {
+            begin_creates(store_steps(&floods[i]));
+        }
     }
     for (uint64_t round = 1; round <= 3; round++) {
         for (uint64_t i = 0; i < EACH * FLOODS; i++) {
@@ -173,7 +204,7 @@ static void situation_time(enum flood flood, uint64_t sent_ns) {
         do {
             timed_turn(sent_ns, 1000);
             for (uint32_t i = 0; i < FLOODS; i++) {
-                served[i] += answers(&floods[i], RP_OP_SAMPLE);
+                served[i] += answers(&floods[i], RP_OP_SAMPLE) + answers(&floods[i], RP_OP_PUSH);
             }
         } while (answers(&other, RP_OP_PING) == 0 && script.port.in_count > 0);
         uint64_t waited_ns = script.now_ns - begun_ns;
@@ -223,6 +254,7 @@ int main(void) {
     situation_time(NEW_BATCHES, 4000);
     situation_time(ONE_BATCH_AGAIN, 100000);
     situation_time(ITS_DATAGRAMS, 100000);
+    situation_time(ITEMS_AGAIN, 1000);
     check_group("3 two floods hold a PING up for three turns");
     situation_busy(1, 1, 0);
     situation_busy(1, 2, 0);

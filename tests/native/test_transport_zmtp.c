@@ -390,6 +390,12 @@ static void check_edges(void) {
     say(socket, ping, sizeof ping);
     CHECK(recv(socket, heard, sizeof pong, MSG_WAITALL) == sizeof pong);
     CHECK(memcmp(heard, pong, sizeof pong) == 0, "without a context, too");
+    static const uint8_t pings[] = {4, 8, 4, 'P', 'I', 'N', 'G', 0, 9, 'a',
+                                    4, 8, 4, 'P', 'I', 'N', 'G', 0, 9, 'b'};
+    for (int i = 0; i < 2; i++) { /* those that come together have one answer, the newest's */
+        say(socket, pings, sizeof pings);
+        CHECK(recv(socket, heard, 8, MSG_WAITALL) == 8 && heard[1] == 6 && heard[7] == 'b');
+    }
     struct pollfd wake = {.fd = inside()->wake.read, .events = POLLIN};
     CHECK(poll(&wake, 1, 0) == 0);
     rp_port_transport(served)->wake(served);
