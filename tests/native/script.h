@@ -247,6 +247,9 @@ SCRIPT_UNUSED static void script_forget(struct script *script) {
 
 SCRIPT_UNUSED static void script_close(struct script *script) {
     script_forget(script);
+    while (script->port.in_count > 0) { /* what no turn received */
+        free(script->port.in[--script->port.in_count].data);
+    }
     free(script->port.send);
     free(script->region);
 }
