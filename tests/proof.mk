@@ -16,7 +16,7 @@ REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
 bench-clients: engine ## many clients of one server: BEFORE=another tree, built, measured in turns with this one
 	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/programs/clients_bench.py $(if $(BEFORE),--before $(BEFORE)) $(if $(PARTS),--parts $(PARTS))
 
-.PHONY: bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
+.PHONY: bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay clang-here
 
 # The core with its kill sites armed (native/base/site.h) and its allocations counted.
 SIMULATE     = $(CC) $(CSTD) $(WARN) $(DEPS) $(SIM_CFLAGS) -DRP_SIMULATE -Inative
@@ -30,7 +30,7 @@ sim: $(BUILD)/simulate/sim   ## the simulator: SEED=first SEEDS=how-many
 	$(Q)$< --seed $(SEED) --seeds $(SEEDS) --commit $(COMMIT)
 sim-san:        ## the same under the sanitizers
 	$(Q)$(MAKE) --no-print-directory sim BUILD=$(BUILD)/sim-san SIM_CFLAGS="-O1 -g $(SAN)"
-sim-canaries:   ## each known bug of the simulator's properties, and what catches it
+sim-canaries: clang-here ## each known bug of the simulator's properties, and what catches it
 	$(Q)python3 tests/known_bugs/run.py --directory tests/canaries
 
 # The kill test is a program like the others, linked with that core; its own sites count too.
@@ -62,6 +62,9 @@ $(BUILD)/san/replay_frame: native/dpdk/frame.c
 $(BUILD)/san/replay_memif: native/dpdk/memif.c
 fuzz-replay: $(REPLAYS_SAN)  ## the kept fuzz inputs again, under the sanitizers
 	$(Q)set -e; for t in $(FUZZED); do $(BUILD)/san/replay_$$t tests/corpus/$$t; done
-fuzz:           ## libFuzzer on validator, server, client, frame parser and memif peers: SECONDS= ONLY=frame
-	$(Q)command -v clang llvm-cov > /dev/null || apt-get install -y -q clang llvm libclang-rt-14-dev
+clang-here:
+	$(Q)command -v clang > /dev/null && command -v llvm-cov > /dev/null || { mkdir -p $(BUILD); test "$$(id -u)" = 0 \
+	    && echo "installing clang" && apt-get install -y -q clang llvm libclang-rt-14-dev > $(BUILD)/clang.log 2>&1; } \
+	    || { echo "libFuzzer comes with clang, which is missing here: apt-get install clang llvm libclang-rt-14-dev"; exit 1; }
+fuzz: clang-here ## libFuzzer on validator, server, client, frame parser and memif peers: SECONDS= ONLY=frame
 	$(Q)PYTHONPATH=tests/support python3 tests/programs/fuzz.py --seconds $(SECONDS) --build $(BUILD)/fuzz $(if $(ONLY),--only $(ONLY))
