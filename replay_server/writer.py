@@ -71,9 +71,10 @@ KEPT = "(what was added is kept and goes first)"
 class Writer:
     """Writes the steps of one or several environments to a table; made by `Client.writer`.
 
-    `add` takes a step and returns the anchors that became ready. Each becomes an item: with the
-    priority that `create_items` gives it, else with the table's running maximum. `flush` waits
-    until all is stored, and so does the end of `with`. What `add` took last is not sent without a
+    `add` takes a step and returns the anchors that became ready. Each becomes an item with the
+    table's running maximum. After a `create_items` behind that `add` only those that it names do,
+    with the priorities that it gives. `flush` waits until all is stored, and so does the end of
+    `with`. What `add` took last is not sent without a
     further call: `flush` before a long pause. One thread owns the writer from its first `add` to
     its `flush`: two that add in turns would mix their episodes.
 
