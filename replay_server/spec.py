@@ -457,14 +457,22 @@ def fitted(column: Column, value: Any, count: int) -> np.ndarray:
     return cast
 
 
-def require_finite(name: str, array: np.ndarray) -> None:
-    """SpecError that names the first NaN or infinity of column `name`; integers hold none."""
+def require_finite(
+    name: str, array: np.ndarray, rows: np.ndarray | None = None, leading: bool = True
+) -> None:
+    """SpecError that names the first NaN or infinity of column `name`; integers hold none.
+
+    rows     the caller's numbers of the array's rows, where it is given some of them only
+    leading  False: the caller's array has no axis of rows
+    """
     if array.dtype.kind != "f":
         return
     wrong = ~np.isfinite(array)
     if wrong.any():
         place = [int(i) for i in np.argwhere(wrong)[0]]
         found = array[tuple(place)]
+        place[:1] = ([place[0]] if rows is None else [int(rows[place[0]])]) * leading
+        where = f" at {place}" if place else ""
         remedy = (
             "; find where it is made"
             if name.split("/")[0] in ALWAYS_FINITE
@@ -472,7 +480,7 @@ def require_finite(name: str, array: np.ndarray) -> None:
             "finite_observations=False)"
         )
         raise SpecError(
-            f"column {name!r}: expected finite numbers, got {found} at {place}{remedy}: one such "
+            f"column {name!r}: expected finite numbers, got {found}{where}{remedy}: one such "
             "number in a batch makes every weight of a learner NaN"
         )
 
