@@ -44,6 +44,7 @@ from .writing.autoreset import Autoreset, Rows
 from .writing.block import ROWS_MAX, Block, Creates
 from .writing.created import Made
 from .writing.fast_path import DECLINED, NO_END, FastPath
+from .writing.finals import require_said
 from .writing.following import NUMBERS, Following
 from .writing.gaps import Untaken, close_gap, cut_off, give_up, look_at
 from .writing.plain_rows import ask_for_place, take_ledger, writer_error
@@ -189,7 +190,7 @@ class Writer:
         self, observation: Any, action: Any, reward: Any, said: tuple, life_lost: Any, extras: dict
     ) -> Ready:
         block, autoreset, fast_path = self._block, self._rows, self._fast_path
-        terminated, truncated, next_observation, _, _ = said
+        terminated, truncated, next_observation, infos, final_observation = said
         steps = None  # of the block before this one is written; -1: it was
         me = get_ident()
         if self._owner != me:
@@ -232,6 +233,8 @@ class Writer:
                 autoreset._require_apart(observation, next_observation)
             if autoreset.closed is not None:
                 autoreset._look(observation)
+            if final_observation is not None or (infos is not None and type(infos) is not dict):
+                require_said(autoreset, infos, final_observation)
             outcome, made_up, steps = DECLINED, autoreset.made_up, block.steps
             if fast_path.usable and life_lost is None and not extras:
                 outcome = self._fast(observation, action, reward, terminated, truncated, known)

@@ -357,3 +357,62 @@ def test_a_column_has_as_many_axes_as_an_array_may():
     Spec((Column("x", np.float32, [1] * 16),))
     with pytest.raises(SpecError, match="'x': more than 16 axes"):
         Spec((Column("x", np.float32, [1] * 17),))
+
+
+@pytest.mark.parametrize("mode", ["single", "next-step", "same-step", "disabled"])
+@pytest.mark.parametrize("steps", [0, 20])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"next_observation": "x"}, "next_observation: .*'observation'"),
+        ({"next_observation": [1.0]}, "next_observation: .*expected shape"),
+        ({"next_observation": {"a": 1}}, "next_observation: "),
+        ({"infos": 3}, "infos is 3; expected the dict that step returned"),
+        ({"infos": "x"}, "infos is 'x'"),
+        ({"final_observation": 3}, r"final_observation: .*expected shape"),
+        ({"final_observation": "x"}, "final_observation: .*'observation'"),
+    ],
+)
+def test_what_a_step_is_given_is_looked_at_where_no_episode_ends(mode, steps, given, words):
+    """Given what is no next or final observation, and no infos, at a step that ends nothing. Expect
+    SpecError there, not at the end of an episode, and the writer to go on."""
+    kinds = {"observation": (np.float32, (2,)), "action": (np.int64,), "reward": (np.float32,)}
+    columns = [Column(name, *kind) for name, kind in kinds.items()]
+    table = Table("steps", Spec([*columns, Column("terminated", np.bool_)]), NStep(1), 64)
+    calm = {"action": 0, "reward": 1.0, "terminated": False, "truncated": False, "infos": {}}
+    with (
+        Server([table], "loopback://") as server,
+        Client(server.address) as client,
+        client.writer("steps", autoreset=mode) as writer,
+    ):
+        for number in range(steps + 1):
+            seen = np.full(2, number, np.float32)
+            step = calm | {"observation": seen, "next_observation": seen + 1}
+            if number == steps:
+                with pytest.raises(SpecError, match=words):
+                    writer.add(**step | given)
+            writer.add(**step)
+        assert writer.flush().steps_stored == steps + 1
+
+
+@pytest.mark.parametrize("wrong", ["x", np.ones(2), [1.0]])
+def test_a_next_observation_of_another_kind_than_a_number_is_found(wrong):
+    """Given observations that are numbers, or two of them by name, and such a next one at a late
+    step. Expect SpecError; None, an int and a numpy scalar are right."""
+    kinds = {"action": (np.int64,), "reward": (np.float32,), "terminated": (np.bool_,)}
+    rest = [Column(name, *kind) for name, kind in kinds.items()]
+    calm = {"action": 0, "reward": 1.0, "terminated": False, "truncated": False}
+    named = [Column("observation/a", np.int64), Column("observation/b", np.int64)]
+    tables = [
+        Table("number", Spec([Column("observation", np.int64), *rest]), NStep(1), 64),
+        Table("named", Spec([*named, *rest]), NStep(1), 64),
+    ]
+    with Server(tables, "loopback://") as server, Client(server.address) as client:
+        for name, of in (("number", lambda v: v), ("named", lambda v: {"a": 1, "b": v})):
+            with client.writer(name) as writer:
+                for _ in range(5):
+                    for right in (1, np.int64(1), None, np.array(1)):
+                        following = None if right is None else of(right)
+                        writer.add(**calm, observation=of(1), next_observation=following)
+                with pytest.raises(SpecError, match="next_observation: "):
+                    writer.add(**calm, observation=of(1), next_observation=of(wrong))
