@@ -95,8 +95,8 @@ class Column:
                 f"column {self.name!r}: dtype {self.dtype} is not supported; expected bool, an "
                 "integer or a float of at most 8 bytes"
             )
-        if not isinstance(self.name, str):
-            raise SpecError(f"column name {self.name!r}: expected text")
+        if not isinstance(self.name, str) or (self.name and not utf8(self.name)):
+            raise SpecError(f"column name {self.name!r}: expected text that UTF-8 can hold")
         if not self.name or any(part == "" for part in self.name.split("/")):
             raise SpecError(f"column name {self.name!r} is empty or has an empty part")
         if self.pad not in PADS:
@@ -370,6 +370,14 @@ def nearest(name: str, names: Iterable[str]) -> str:
     found = [whole for whole in names if whole.startswith(name)]
     found = found or difflib.get_close_matches(name, names, n=1)
     return f", nearest is {found[0]!r}" if found else ""
+
+
+def utf8(name: Any) -> bytes:
+    """The bytes of a name; none where it is no text, or holds halves of letters (surrogates)."""
+    try:
+        return name.encode() if isinstance(name, str) else b""
+    except UnicodeEncodeError:
+        return b""
 
 
 def no_column(name: str, names: Iterable[str]) -> str:
