@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from actor.waiting_writer import WaitingWriter
-from replay_server import Client, Ready, ReplayError, Spec
+from replay_server import Client, ConfigError, Ready, ReplayError, Spec
 from replay_server.support.arguments import argument, option, parse
 from replay_server.training.record_file import RecordFile
 from replay_server.writing.autoreset import Rows
@@ -127,10 +127,23 @@ class Args:
     table: str = option("Table the rows went to.", "main")
 
 
+def _entries(path: Path) -> list[list[str]]:
+    """The whole lines of the file; ConfigError where one is no "key hash"."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    entries = [line.split() for line in lines if line.endswith(b"\n")]
+    for number, entry in enumerate(entries, 1):
+        if len(entry) != 2 or not entry[0].isdigit() or int(entry[0]) >= 1 << 64:
+            raise ConfigError(
+                f"{path} is no ledger: its line {number} is not a key and a hash; give the file "
+                "that an actor with --ledger wrote, RUN/NAME.ledger"
+            )
+    return [[part.decode(errors="replace") for part in entry] for entry in entries]
+
+
 def compare(client: Client, table: str, path: Path) -> dict[str, int]:
     """Counts of acknowledged rows: equal, different, overwritten (older than the ring), missing."""
     info = client.table(table)
-    entries = [line.split() for line in path.read_text().splitlines(keepends=True) if "\n" in line]
+    entries = _entries(path)
     counts = {"acknowledged": len(entries), "equal": 0, "different": 0, "overwritten": 0}
     counts["missing"] = 0
     for begin in range(0, len(entries), READ_AT_ONCE):

@@ -218,6 +218,13 @@ def _shown(mean_return: float | None) -> str:
     return "    -" if mean_return is None else f"{mean_return:5.1f}"
 
 
+def _more(spent: bool) -> str:
+    """What to give a run that did not solve it; `spent`: it played all the steps it had."""
+    if spent:
+        return "let it play more with --env-steps, or take another --seed"
+    return "give it more time with --minutes (make demo MINUTES=10), or another --seed"
+
+
 def _judged(summary: Mapping[str, Any]) -> str:
     """How well the solved network plays, and after how long, for a person."""
     mean, seconds = summary["eval_return_mean"], summary["train_seconds"]
@@ -341,6 +348,6 @@ def whole_run(args: options.Demo, settings: Preset, tables: Mapping[str, Any]) -
             f"{summary['learner_steps']} updates"
         )
         if not summary["solved"]:
-            print("give it more time with --minutes (make demo MINUTES=10), or another --seed")
+            print(_more(spent))
     print(f"summary: {folder / 'summary.json'}")
     return 1 if args.require_solved and not summary["solved"] else 0

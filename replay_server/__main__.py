@@ -386,11 +386,18 @@ def keygen(args: dict[str, Any]) -> int:
 
 def doctor(args: dict[str, Any]) -> int:
     """Prints what can carry a server here and what is missing, as this user would find it."""
+    from .errors import ConfigError
     from .observe.doctor import as_json, examine, lines, shown
 
+    root = args["root"]
+    if not any((root / name).is_dir() for name in ("sys", "proc", "dev", "usr")):
+        raise ConfigError(
+            f"--root {root}: there is no sys, proc, dev or usr in it; give the folder in which "
+            "those of a host lie, or leave it out for this host"
+        )
     folders = None if args["drivers"] is None else [args["drivers"]]
     uid = os.geteuid() if args["uid"] is None else args["uid"]
-    report = examine(args["root"], args["package"], folders, uid)
+    report = examine(root, args["package"], folders, uid)
     print(as_json(report) if args["json"] else "\n".join(map(shown, lines(report))), flush=True)
     return 0
 

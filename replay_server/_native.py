@@ -294,13 +294,27 @@ class Owned:
             raise forked(self.kind, self._process)
         return pointer
 
-    def release(self) -> Any:
-        """The handle, for one caller only: from now on this object is closed. None where it was
-        closed before, and in a forked child, which has nothing to end."""
+    def release(self, end: Any, *arguments: Any) -> None:
+        """Ends it by end(handle, *arguments), then its carrier, for one caller only: the others
+        find it closed, and so does a forked child, which has nothing to end.
+
+        A signal's handler may raise after any call. So `map` takes the handle, in one step of the
+        interpreter; one that was taken and not ended is freed ahead of the carrier.
+        """
         if self._forks != _forks:
             self._pointer = None
-            return None
-        return self.__dict__.pop("_pointer", None)  # in one step: a handle that is lost here ends
+            return
+        taken: list[Any] = []
+        try:
+            taken[:] = map(self.__dict__.pop, ("_pointer",), (None,))
+            if taken[0] is not None:
+                end(taken[0], *arguments)
+                self.drop_carrier()
+        except BaseException:
+            if taken and taken[0] is not None:
+                taken.clear()
+                self.drop_carrier()
+            raise
 
     def drop_carrier(self) -> None:
         """Closes the carrier; call it once the C object is freed, or could not be opened."""
@@ -466,11 +480,7 @@ class Link(Owned):
         self._end(0 if silent else nanoseconds(timeout))
 
     def _end(self, timeout_ns: int) -> None:
-        if taken := self.release():
-            try:
-                lib.rp_link_end(taken, timeout_ns)
-            finally:
-                self.drop_carrier()
+        self.release(lib.rp_link_end, timeout_ns)
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None and lib is not None:
@@ -498,14 +508,10 @@ class Service(Owned):
         under way end first, as closed. Twice is fine; a thread that comes second waits for the
         first."""
         if self.inherited:
-            self.release()
+            self._pointer = None
             return
         with self._closing:
-            if taken := self.release():
-                try:
-                    lib.rp_service_end(taken)
-                finally:
-                    self.drop_carrier()
+            self.release(lib.rp_service_end)
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None:

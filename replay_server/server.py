@@ -181,21 +181,7 @@ class Server:
         self.seed = secrets.randbits(63) if options.seed is None else options.seed
         config = Config(self.tables, options, self.seed)
         url = with_name(options.url)
-        carrier = self._carrier(url)
-        self._service = Service(
-            config.raw,
-            url,
-            carrier,
-            **({} if carrier is None else {"zmq": carrier.raw, "spin_us": zmq_transport.SPIN_US}),
-            region_path=config.keep(ffi.new("char[]", os.fsencode(options.region)))
-            if options.region
-            else ffi.NULL,
-            verify=int(options.verify),
-            insecure=int(options.insecure),
-            busy_poll=int(options.busy_poll),
-            core=0 if options.core is None else 1 + options.core,
-            virtual_clock=int(options.virtual_clock),
-        )
+        self._service = self._opened(config, url)
         try:
             self._address = self.address
             self.seed = lib.rp_service_seed(self._service.raw)  # a region keeps its own
@@ -217,11 +203,31 @@ class Server:
             raise ConfigError(f"core is {core}; the cores this process may use are {there}")
         _native.check(started, "starting the server's thread")
 
-    def _carrier(self, url: str) -> zmq_transport.Carrier | None:
-        """The socket of a zmq+tcp server with keys; all others are opened by the core."""
-        options = self.options
+    def _opened(self, config: Config, url: str) -> Service:
+        """The service, with a socket of Python's where it is a zmq+tcp server with keys; all others
+        are opened by the core."""
+        options, carrier, more = self.options, zmq_transport.Carrier(url), {}
         keys = zmq_transport.server_keys(options.curve_secret_key, options.curve_clients)
-        return zmq_transport.bind(url, keys) if keys and zmq_transport.is_url(url) else None
+        region = ffi.new("char[]", os.fsencode(options.region)) if options.region else ffi.NULL
+        try:
+            if keys and zmq_transport.is_url(url):
+                zmq_transport.bind(carrier, keys)
+                more = {"zmq": carrier.raw, "spin_us": zmq_transport.SPIN_US}
+            return Service(
+                config.raw,
+                url,
+                carrier,
+                **more,
+                region_path=config.keep(region),
+                verify=int(options.verify),
+                insecure=int(options.insecure),
+                busy_poll=int(options.busy_poll),
+                core=0 if options.core is None else 1 + options.core,
+                virtual_clock=int(options.virtual_clock),
+            )
+        except BaseException:
+            carrier.close()
+            raise
 
     @property
     def address(self) -> str:

@@ -95,8 +95,8 @@ class Column:
                 f"column {self.name!r}: dtype {self.dtype} is not supported; expected bool, an "
                 "integer or a float of at most 8 bytes"
             )
-        if not isinstance(self.name, str):
-            raise SpecError(f"column name {self.name!r}: expected text")
+        if not isinstance(self.name, str) or (self.name and not utf8(self.name)):
+            raise SpecError(f"column name {self.name!r}: expected text that UTF-8 can hold")
         if not self.name or any(part == "" for part in self.name.split("/")):
             raise SpecError(f"column name {self.name!r} is empty or has an empty part")
         if self.pad not in PADS:
@@ -372,6 +372,14 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f", nearest is {found[0]!r}" if found else ""
 
 
+def utf8(name: Any) -> bytes:
+    """The bytes of a name; none where it is no text, or holds halves of letters (surrogates)."""
+    try:
+        return name.encode() if isinstance(name, str) else b""
+    except UnicodeEncodeError:
+        return b""
+
+
 def no_column(name: str, names: Iterable[str]) -> str:
     """The sentence for a column that is none of `names`."""
     names = list(names)
@@ -457,14 +465,22 @@ def fitted(column: Column, value: Any, count: int) -> np.ndarray:
     return cast
 
 
-def require_finite(name: str, array: np.ndarray) -> None:
-    """SpecError that names the first NaN or infinity of column `name`; integers hold none."""
+def require_finite(
+    name: str, array: np.ndarray, rows: np.ndarray | None = None, leading: bool = True
+) -> None:
+    """SpecError that names the first NaN or infinity of column `name`; integers hold none.
+
+    rows     the caller's numbers of the array's rows, where it is given some of them only
+    leading  False: the caller's array has no axis of rows
+    """
     if array.dtype.kind != "f":
         return
     wrong = ~np.isfinite(array)
     if wrong.any():
         place = [int(i) for i in np.argwhere(wrong)[0]]
         found = array[tuple(place)]
+        place[:1] = ([place[0]] if rows is None else [int(rows[place[0]])]) * leading
+        where = f" at {place}" if place else ""
         remedy = (
             "; find where it is made"
             if name.split("/")[0] in ALWAYS_FINITE
@@ -472,7 +488,7 @@ def require_finite(name: str, array: np.ndarray) -> None:
             "finite_observations=False)"
         )
         raise SpecError(
-            f"column {name!r}: expected finite numbers, got {found} at {place}{remedy}: one such "
+            f"column {name!r}: expected finite numbers, got {found}{where}{remedy}: one such "
             "number in a batch makes every weight of a learner NaN"
         )
 

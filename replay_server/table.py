@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from .errors import ConfigError
 from .plans import NStep, Plan, Resolved, Row, Sequence, plan_from_json
-from .spec import SAID, Spec, SpecError, cannot_be_said
+from .spec import SAID, Spec, SpecError, cannot_be_said, utf8
 from .support.values import HUGE, TINY, Keyworded, one_of, real, whole
 
 NAME_BYTES_MAX = 31
@@ -254,8 +254,7 @@ class Table(Keyworded):
     layout: Layout = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        known = isinstance(self.name, str)
-        if not known or not 0 < len(self.name.encode()) <= NAME_BYTES_MAX or "\0" in self.name:
+        if not 0 < len(utf8(self.name)) <= NAME_BYTES_MAX or "\0" in self.name:
             raise ConfigError(
                 f"table name {self.name!r}: expected 1 to {NAME_BYTES_MAX} bytes without zeros"
             )
@@ -271,7 +270,7 @@ class Table(Keyworded):
                 raise ConfigError(
                     f"table {self.name!r}: plan is {plan!r}; expected a plan such as NStep(3)"
                 )
-            if not isinstance(name, str) or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+            if not 0 < len(utf8(name)) <= NAME_BYTES_MAX:
                 raise ConfigError(
                     f"{where}plan name {name!r}: expected 1 to {NAME_BYTES_MAX} bytes of text"
                 )
@@ -289,10 +288,12 @@ class Table(Keyworded):
                 f"capacity is {smallest}"
             )
         least = self.limiter._bounds()[0]
-        if least > self.capacity:
+        most = self.capacity - self._resolved_window() * self.writers
+        if least > most:
             raise ConfigError(
-                f"{where}a minimum size of {least} items is never reached: the capacity is "
-                f"{self.capacity}"
+                f"{where}a minimum size of {least} items is never reached: a capacity of "
+                f"{self.capacity} steps holds at most {most}, beside the windows of "
+                f"{self.writers} writers; ask for fewer, or give it more capacity"
             )
         layout = layout_for(self.step, dict(plans))
         object.__setattr__(self, "layout", layout)

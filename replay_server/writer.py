@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from copy import deepcopy
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -45,15 +44,17 @@ from .writing.autoreset import Autoreset, Rows
 from .writing.block import ROWS_MAX, Block, Creates
 from .writing.created import Made
 from .writing.fast_path import DECLINED, NO_END, FastPath
+from .writing.finals import require_said
 from .writing.following import NUMBERS, Following
+from .writing.gaps import Untaken, close_gap, cut_off, give_up, look_at
 from .writing.plain_rows import ask_for_place, take_ledger, writer_error
 from .writing.writers import (
+    NOT_TAKEN,
     WriterState,
     alone,
     creating,
     end,
     end_for_good,
-    note_taken,
     offer,
     push_state,
     state_of,
@@ -64,16 +65,17 @@ from .writing.writers import (
 )
 
 HOLD_S, KEPT_S = 0.001, 0.1
-NOT_TAKEN = "(nothing of this call was taken: call it again)"
+OVER = (ServerRestarted, TableEmptied, ClosedError)  # no step follows
 KEPT = "(what was added is kept and goes first)"
 
 
 class Writer:
     """Writes the steps of one or several environments to a table; made by `Client.writer`.
 
-    `add` takes a step and returns the anchors that became ready. Each becomes an item: with the
-    priority that `create_items` gives it, else with the table's running maximum. `flush` waits
-    until all is stored, and so does the end of `with`. What `add` took last is not sent without a
+    `add` takes a step and returns the anchors that became ready. Each becomes an item with the
+    table's running maximum. After a `create_items` behind that `add` only those that it names do,
+    with the priorities that it gives. `flush` waits until all is stored, and so does the end of
+    `with`. What `add` took last is not sent without a
     further call: `flush` before a long pause. One thread owns the writer from its first `add` to
     its `flush`: two that add in turns would mix their episodes.
 
@@ -99,7 +101,7 @@ class Writer:
         self._rows = Autoreset(
             self.spec, mode, streams, finite_observations=finite_observations, own=own_mode
         )
-        self._following = Following(self._rows)
+        self._following, self._untaken = Following(self._rows), Untaken(self._rows)
         self._last: Any = None  # the next observation of the newest step
         self._look = 0.0  # when the next step is looked at
         self._anchors = Anchors(streams, table.ahead)
@@ -188,7 +190,7 @@ class Writer:
         self, observation: Any, action: Any, reward: Any, said: tuple, life_lost: Any, extras: dict
     ) -> Ready:
         block, autoreset, fast_path = self._block, self._rows, self._fast_path
-        terminated, truncated, next_observation, _, _ = said
+        terminated, truncated, next_observation, infos, final_observation = said
         steps = None  # of the block before this one is written; -1: it was
         me = get_ident()
         if self._owner != me:
@@ -198,6 +200,8 @@ class Writer:
             now = monotonic()
             if now >= self._doubtful:
                 self._wake()
+            if self._untaken.waits:
+                close_gap(self, observation, next_observation, (reward, terminated, truncated))
             last = self._last
             if observation is not last and now >= self._look:
                 kind, following = type(observation), self._following
@@ -212,7 +216,7 @@ class Writer:
                 ):
                     following.odd = following.zeros
                 else:
-                    self._look_at(observation, next_observation, now)
+                    look_at(self, observation, next_observation, now)
             if self._held or block.steps == block.steps_max:
                 self._drain(self.timeout, f"adding {NOT_TAKEN}")
             known, kept = observation is fast_path.known, next_observation
@@ -229,6 +233,8 @@ class Writer:
                 autoreset._require_apart(observation, next_observation)
             if autoreset.closed is not None:
                 autoreset._look(observation)
+            if final_observation is not None or (infos is not None and type(infos) is not dict):
+                require_said(autoreset, infos, final_observation)
             outcome, made_up, steps = DECLINED, autoreset.made_up, block.steps
             if fast_path.usable and life_lost is None and not extras:
                 outcome = self._fast(observation, action, reward, terminated, truncated, known)
@@ -255,52 +261,17 @@ class Writer:
         except BaseException as error:
             taken = steps is not None and block.steps != steps
             if taken or not isinstance(error, Exception):
-                self._cut_off(error, taken, next_observation)
+                cut_off(self, error, taken, next_observation)
             if not taken and steps is not None:
                 autoreset._go_back(made_up)
-                if isinstance(error, SpecError):
-                    self._give_up(observation, error)
+            if not taken and not isinstance(error, OVER):
+                ends = (terminated, truncated, next_observation)
+                self._untaken.note(observation, self._last, *ends)
+                if steps is not None and isinstance(error, SpecError):
+                    give_up(self, observation, error)
             raise
         finally:
             self._owner = me
-
-    def _cut_off(self, error: BaseException, taken: bool, next_observation: Any) -> None:
-        """Ctrl-C within `add`: it is not known which step comes next, so that one is compared."""
-        self._following.odd = self._following.zeros
-        if taken:
-            self._last = None
-            with suppress(Exception):  # a copy, since the same step may be added again
-                self._last = deepcopy(next_observation)
-        note_taken(error, taken)
-
-    def _look_at(self, observation: Any, next_observation: Any, now: float) -> None:
-        """Cuts the episodes that this step, which is not added yet, does not continue."""
-        if self._held:  # the anchors may not have counted the newest step
-            self._drain(self.timeout, f"adding {NOT_TAKEN}")
-        following, last = self._following, self._last
-        cut = following.cuts(observation, last, next_observation, self._anchors)
-        if cut is not None:
-            self._end_unfinished(cut & following.spoilt(last))
-            self._restart(cut & (self._anchors.length > 0), last)
-            following.odd = following.odd - cut  # where that raises, this call comes again
-        self._look = now + following.pause
-
-    def _give_up(self, observation: Any, error: SpecError) -> None:
-        """This step was refused: ends the episodes that it continues with a NaN or infinity."""
-        spoilt = self._following.spoilt(observation) & self._following.spoilt(self._last)
-        if self._end_unfinished(spoilt):
-            raise SpecError(
-                f"{error}; the next_observation of the step before had it too: the episode ends "
-                "before that step; reset the environment, and go on with what reset returns"
-            ) from error
-
-    def _end_unfinished(self, mask: np.ndarray) -> bool:
-        """Ends open episodes of `mask` without the items that lead to their last observation."""
-        cut = mask & (self._anchors.length > 0)
-        if cut.any():
-            self._put(self._rows.cut(cut, None), 0, "ending episodes")
-            self._rows.restart(cut)
-        return bool(cut.any())
 
     @alone
     def append(self, rows: Rows) -> Ready:
@@ -348,6 +319,7 @@ class Writer:
             self._restart_alone(mask, final_observation)
         else:
             self._rows.restart(mask)
+        self._untaken.forget(mask)
 
     def _restart(self, mask: np.ndarray | None, final_observation: Any) -> None:
         if self._held:

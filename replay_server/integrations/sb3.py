@@ -20,12 +20,25 @@ Draws are uniform, for SB3's DQN has no use for importance weights and reports n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from replay_server import Client, NStep, Server, Table, Uniform, spec_from
+from replay_server import (
+    Client,
+    ClosedError,
+    NStep,
+    Server,
+    ServerRestarted,
+    Table,
+    TableEmptied,
+    Uniform,
+    spec_from,
+)
 from replay_server.integrations.served import expect_items, gamma_for
 
 try:
@@ -40,6 +53,24 @@ except ImportError as error:
     ) from error
 
 TABLE = "main"
+
+
+def of_the_buffer(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the buffer's writer ended with its server or table, the error says what to do with a
+    buffer: nobody who uses one has a writer to open."""
+
+    @wraps(method)
+    def call(buffer: ReplayServerBuffer, *arguments: Any, **named: Any) -> Any:
+        try:
+            return method(buffer, *arguments, **named)
+        except (ServerRestarted, TableEmptied, ClosedError) as error:
+            if buffer.client.closed or not getattr(error, "happened", None):
+                raise
+            remedy = "call buffer.reset() once the server is back: it goes on with an empty buffer"
+            error.args = (f"{error.happened}; {remedy}",)
+            raise
+
+    return call
 
 
 class ReplayServerBuffer(ReplayBuffer):
@@ -91,6 +122,7 @@ class ReplayServerBuffer(ReplayBuffer):
         self._drawable = False  # something was: the table is not empty
         self._open = np.zeros(n_envs, np.bool_)
 
+    @of_the_buffer
     def add(
         self,
         obs: Any,
@@ -129,6 +161,7 @@ class ReplayServerBuffer(ReplayBuffer):
         if (moved & self._open).any():
             self.writer.restart(moved & self._open, self._next_obs)
 
+    @of_the_buffer
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """ReplayBufferSamples of `batch_size` transitions; `env`, where given, normalizes them."""
         self.writer.flush()  # what was added is drawable, as it is in a buffer of one's own
@@ -161,14 +194,16 @@ class ReplayServerBuffer(ReplayBuffer):
             return {name: self._tensors(part) for name, part in value.items()}
         return self.to_torch(value[:, None] if np.ndim(value) == 1 else value)
 
+    @of_the_buffer
     def size(self) -> int:
         """Items that can be drawn now."""
         self.writer.flush()
         return self.client.size(TABLE)
 
     def reset(self) -> None:
-        """Forgets every transition."""
-        self.writer.close()
+        """Forgets every transition; also what to call where the server forgot them."""
+        with suppress(ServerRestarted, TableEmptied):  # its rows are gone, as they are to be
+            self.writer.close()
         self.client.reset(TABLE)
         self.writer = self.client.writer(TABLE, self.n_envs, autoreset="disabled")
         self._next_obs = None

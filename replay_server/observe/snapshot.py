@@ -9,12 +9,15 @@ A `Look` holds totals; what happened between two looks is the difference of the 
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from typing import Any
 
 from .. import _native
@@ -113,6 +116,53 @@ def _table(info: Any) -> TableLook:
     )
 
 
+class Cut:
+    """Ends the connections of a request once its time is over. A socket's own time-out bounds each
+    wait: a peer that sends a byte of its status line now and then never lets it come."""
+
+    def __init__(self, seconds: float) -> None:
+        self.over, self._sockets = False, []
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Cut:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._timer.cancel()
+
+    def _end(self) -> None:
+        self.over = True
+        for each in list(self._sockets):
+            with suppress(OSError):
+                socket.socket.shutdown(each, socket.SHUT_RDWR)  # of TLS too: no goodbye is said
+
+    def open(self, request: Any, timeout: float) -> Any:
+        """As urllib.request.urlopen."""
+        cut = self
+
+        def watched(kind: Any) -> Any:
+            class Watched(kind):
+                def connect(self) -> None:
+                    super().connect()
+                    cut._sockets.append(self.sock)
+                    if cut.over:
+                        cut._end()
+
+            return Watched
+
+        class Http(urllib.request.HTTPHandler):
+            def http_open(self, asked: Any) -> Any:
+                return self.do_open(watched(HTTPConnection), asked)
+
+        class Https(urllib.request.HTTPSHandler):
+            def https_open(self, asked: Any) -> Any:
+                return self.do_open(watched(HTTPSConnection), asked)
+
+        return urllib.request.build_opener(Http, Https).open(request, timeout=timeout)
+
+
 class EndpointSource:
     """Looks at a server through its metrics endpoint."""
 
@@ -129,18 +179,14 @@ class EndpointSource:
 
     def look(self) -> Look:
         """ReplayError where nobody answers, or something that is no replay server."""
-        what = f"asking {self.address}"
+        what, cut = f"asking {self.address}", Cut(self._timeout)
         try:
             asked = urllib.request.Request(self.address, headers={"Accept": OPENMETRICS})
-            with urllib.request.urlopen(asked, timeout=self._timeout) as answer:
+            with cut, cut.open(asked, self._timeout) as answer:
                 text = self._whole(answer).decode()
             families = {family.name: family for family in self._parse(text)}
-        except (OSError, ValueError) as error:  # HTTPError and URLError are OSErrors
-            reason = getattr(error, "reason", None) or error
-            said = getattr(reason, "strerror", None) or reason  # without its number
-            raise ReplayError(f"{what}: {said}") from error
-        except HTTPException as error:  # of some the text is but what was read, line ends and all
-            raise ReplayError(f"{what}: no whole answer in HTTP ({error!r})") from error
+        except (OSError, ValueError, HTTPException) as error:
+            raise self._refused(error, cut.over) from error
         if "replay_server" not in families:
             raise ReplayError(
                 f"{what}: this is no replay server's endpoint; serve --metrics has one"
@@ -152,6 +198,18 @@ class EndpointSource:
                 f"{what}: not all that a replay server of this version reports is there ({error}); "
                 "are both of one version?"
             ) from error
+
+    def _refused(self, error: Exception, late: bool) -> ReplayError:
+        """The error of a look; `late`: its time was over, whatever that ended."""
+        what = f"asking {self.address}"
+        if late:
+            return ReplayError(f"{what}: no whole answer within {self._timeout:g} s")
+        if isinstance(error, OSError | ValueError):  # HTTPError and URLError are OSErrors
+            reason = getattr(error, "reason", None) or error
+            said = getattr(reason, "strerror", None) or reason  # without its number
+            return ReplayError(f"{what}: {said}")
+        # of some the text is but what was read, line ends and all
+        return ReplayError(f"{what}: no whole answer in HTTP ({error!r})")
 
     def close(self) -> None:
         """Nothing is kept open."""

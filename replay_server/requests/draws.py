@@ -99,12 +99,14 @@ class Draw:
 
 def stored_at(link: Link, table: Any, wanted: Keys, plan: int | str, timeout: float) -> Batch:
     """The items or rows at the keys `wanted` of `table`, in that order, as a Batch."""
-    count = whole("the number of keys", len(wanted), 1, BATCH_MAX)
-    draw = Draw(table, count, plan)  # its own, since its request is changed
+    count = whole("the number of keys", len(wanted), 0, BATCH_MAX)
+    draw = Draw(table, max(count, 1), plan)  # its own, since its request is changed
     draw.epoch = wanted.epoch or table.epoch
     draw.raw.request.mode, draw.raw.request.epoch = lib.RP_SAMPLE_KEYS, draw.epoch
     draw.what = f"getting {len(wanted)} items of table {draw.table!r}"
     landing = Landing(draw.shape)
+    if not count:  # nothing is asked for
+        return landing.batch(draw.table, draw.epoch, True).arrived()
     arguments = (draw.raw, ffi.from_buffer("uint64_t[]", wanted), 0.0, landing.raw)
     status = link.whole(lib.rp_link_draw, arguments, draw.what, timeout)
     if status == -_native.NUMBERS["STALE_EPOCH"] and wanted.epoch not in (None, 0):

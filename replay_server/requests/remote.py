@@ -15,7 +15,7 @@ from .. import _native
 from .._native import Link, ffi, lib
 from ..errors import ConfigError, OverBudget, ReplayError, SpecMismatch, UnknownTable
 from ..plans import NStep, Row, Sequence
-from ..spec import Spec
+from ..spec import Spec, utf8
 from ..support.values import one_of
 from ..table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
 from .draws import Draw
@@ -55,7 +55,7 @@ def missing(count: int, raw: Any) -> int:
 def info_of(link: Link, name: str, timeout: float) -> Any:
     """The table `name` as the server has it now: a struct rp_table_info."""
     longest = lib.RP_NAME_BYTES - 1
-    if not isinstance(name, str) or not 0 < len(name.encode()) <= longest or "\0" in name:
+    if not 0 < len(utf8(name)) <= longest or "\0" in name:
         raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes without zeros")
     raw = ffi.new("struct rp_table_info *")
     what = f"looking up table {name!r}"
@@ -68,7 +68,7 @@ def infos_of(link: Link, most: int, timeout: float) -> list[Any]:
     infos: list[Any] = []
     while len(infos) < most:
         raw = ffi.new("struct rp_table_info *")
-        ask, what = (lib.rp_link_table_number, len(infos), raw), f"looking up table {len(infos)}"
+        ask, what = (lib.rp_link_table_number, len(infos), raw), "looking up the server's tables"
         try:
             link.request(*ask, what=what, timeout=timeout)
         except UnknownTable:

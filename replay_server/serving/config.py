@@ -76,18 +76,38 @@ def load(path: str | Path) -> ServerConfig:
 def from_document(document: Mapping[str, Any]) -> ServerConfig:
     """The configuration from what a TOML parser returns."""
     sections = {"server": "[server]", "metrics": "[metrics]", "table": "[[table]]"}
-    for name in document:
+    for name, value in document.items():
         if name not in sections:
-            close = sections[nearest(name, sections)]
-            raise ConfigError(f"unknown section [{name}]; the nearest is {close}")
+            _refuse(name, value, sections)
     options = _options(document, "server", ServerOptions)
     metrics = _options(document, "metrics", MetricsOptions)
     tables = document.get("table", [])
+    if isinstance(tables, dict) and tables:
+        name = next(iter(tables))
+        of = f"[table.{name}] is" if isinstance(tables[name], dict) else "[table] is"
+        raise ConfigError(
+            f'{of} no table of a server: write [[table]], and name = "..." below it for each'
+        )
     if not isinstance(tables, list) or not tables:
         raise ConfigError("no [[table]] section; a server needs at least one")
     sections = (_section(entry, "[[table]]") for entry in tables)
     read = tuple(_table(entry, i) for i, entry in enumerate(sections))
     return ServerConfig(read, options, metrics)
+
+
+def _refuse(name: str, value: Any, sections: Mapping[str, str]) -> None:
+    """ConfigError for what stands at the top of a file and is no section of ours."""
+    if isinstance(value, Mapping | list):
+        close = sections[nearest(name, sections)]
+        raise ConfigError(f"unknown section [{name}]; the nearest is {close}")
+    server, metrics = ({field.name for field in fields(k)} for k in (ServerOptions, MetricsOptions))
+    known = {"[[table]]": {*TABLE_FIELDS}, "[metrics]": metrics, "[server]": server}
+    below = [section for section, names in known.items() if name in names]
+    if below:
+        raise ConfigError(f"{name} stands above all sections; it belongs below {below[-1]}")
+    raise ConfigError(
+        f"{name} stands above all sections, and is no field of {', '.join(sections.values())}"
+    )
 
 
 def _section(value: Any, name: str) -> dict[str, Any]:

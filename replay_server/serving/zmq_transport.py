@@ -8,7 +8,8 @@ there is none.
 
 A `Carrier` is strongly held from its opening to `close`, which the `Link` or `Service` that uses it
 calls after its own end: never the garbage collector, which knows no order. In a forked child it is
-left alone.
+left alone. A context ends once all its sockets are closed, and until then waits: so a carrier has
+the list of them, and Ctrl-C in the midst of pyzmq leaves no socket that is not in it.
 
 CURVE: a server with a secret key lets in the clients whose public keys lie in a folder, nobody
 else; a client proves its own key and checks the server's. Keys are files in pyzmq's format, made by
@@ -33,6 +34,7 @@ RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
 HEARTBEAT_MS, SILENCE_MS = 2000, 10_000
 HANDSHAKE_MS = 10_000
 LINGER_MS = 100  # a client's goodbye has so long to leave, where the network does not take it
+GUARD_S = 1.0  # for the guard's thread to begin, where Ctrl-C came as it did
 LEAST_S = 0.05  # for the session, however long the connection took
 SPIN_US = 1  # an answer comes through threads of libzmq's, which want the core
 LINK = {
@@ -115,37 +117,58 @@ def _calls(url: str) -> dict[str, Any]:
     return {name: ctypes.cast(call, ctypes.c_void_p).value for name, call in found.items()}
 
 
-class Carrier:
-    """A socket, its context, and its description for the core, `raw`."""
+def _context(zmq: Any, made: list[Any]) -> Any:
+    """A context whose sockets, also those that pyzmq asks for itself, are in `made` before libzmq
+    makes them. A context's own list has them later: Ctrl-C may come in between."""
 
-    def __init__(self, url: str, kind: str) -> None:
-        zmq = _zmq(url)
-        calls = _calls(url)
+    class Socket(zmq.Socket):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            made.append(self)
+            super().__init__(*arguments, **named)
+
+    class Context(zmq.Context):
+        def socket(self, kind: int, socket_class: Any = None, **named: Any) -> Any:
+            return super().socket(kind, Socket, **named)
+
+    return Context()
+
+
+class Carrier:
+    """A socket, its context, and its description for the core, `raw`: opened by `bind` or
+    `connect`. Whoever makes it closes it where anything is raised until the core has it."""
+
+    raw: Any
+    socket: Any
+
+    def __init__(self, url: str) -> None:
         self.url, self._process = url, os.getpid()
-        self.context = zmq.Context()
         self.guard: Any = None
         self.linger_ms = 0  # until there is a connection
+        self.context: Any = None
+        self._sockets: list[Any] = []
+
+    def open(self, kind: str) -> None:
+        """Makes the socket, of this kind of libzmq's."""
+        zmq = _zmq(self.url)
+        calls = _calls(self.url)
         _open.add(self)
-        try:
-            self.socket = self.context.socket(getattr(zmq, kind))
-            self.socket.linger = 0
-            for name, value in {
-                "SNDHWM": lib.RP_ZMQ_QUEUE_MAX,
-                "RCVHWM": lib.RP_ZMQ_QUEUE_MAX,
-                "MAXMSGSIZE": lib.RP_MTU_MAX,
-                "HANDSHAKE_IVL": HANDSHAKE_MS,
-                "TCP_KEEPALIVE": 1,
-            }.items():
-                self.socket.setsockopt(getattr(zmq, name), value)
-            self.raw = ffi.new("struct rp_zmq_socket *")
-            self.raw.socket = ffi.cast("void *", self.socket.underlying)
-            self.raw.descriptor = self.socket.getsockopt(zmq.FD)
-            for name, address in calls.items():
-                field = dict(ffi.typeof("struct rp_zmq_socket").fields)[name].type
-                setattr(self.raw, name, ffi.cast(field, address))
-        except BaseException:
-            self.close()
-            raise
+        self.context = _context(zmq, self._sockets)
+        self.socket = self.context.socket(getattr(zmq, kind))
+        self.socket.linger = 0
+        for name, value in {
+            "SNDHWM": lib.RP_ZMQ_QUEUE_MAX,
+            "RCVHWM": lib.RP_ZMQ_QUEUE_MAX,
+            "MAXMSGSIZE": lib.RP_MTU_MAX,
+            "HANDSHAKE_IVL": HANDSHAKE_MS,
+            "TCP_KEEPALIVE": 1,
+        }.items():
+            self.socket.setsockopt(getattr(zmq, name), value)
+        self.raw = ffi.new("struct rp_zmq_socket *")
+        self.raw.socket = ffi.cast("void *", self.socket.underlying)
+        self.raw.descriptor = self.socket.getsockopt(zmq.FD)
+        for name, address in calls.items():
+            field = dict(ffi.typeof("struct rp_zmq_socket").fields)[name].type
+            setattr(self.raw, name, ffi.cast(field, address))
 
     def endpoint(self, *, serve: bool, guarded: bool) -> str:
         """The url's, its host resolved; raises where the address is none, or unprotected."""
@@ -167,38 +190,42 @@ class Carrier:
         LINGER_MS. Twice is fine."""
         if self not in _open or os.getpid() != self._process:
             return
+        self._stop_guard()
+        for each in self._sockets:
+            each.close(self.linger_ms)
+        if self.context is not None:
+            self.context.term()
         _open.discard(self)
-        if self.guard is not None:
-            self.guard.stop()
-        self.context.destroy(linger=self.linger_ms)
+
+    def _stop_guard(self) -> None:
+        """Ends the guard's thread; one that Ctrl-C left half started has none to be told."""
+        guard, self.guard = self.guard, None
+        if guard is None:
+            return
+        if guard.thread is None or not guard.thread.started.wait(GUARD_S):
+            guard.pipe = None  # what is sent there would wait for whoever takes it, for ever
+        guard.stop()
 
 
-def bind(url: str, keys: ServerKeys) -> Carrier:
-    """A ROUTER that serves who has a key. Raises ReplayErrors, nothing is left open then.
+def bind(carrier: Carrier, keys: ServerKeys) -> None:
+    """Makes it a ROUTER that serves who has a key. Raises ReplayErrors.
 
     libzmq bounds no message of many frames, so that strangers never get as far as that here: a
     server without keys speaks the protocol itself (native/transport/transport_zmtp.c).
     """
-    zmq = _zmq(url)
-    carrier = Carrier(url, "ROUTER")
+    url, zmq = carrier.url, _zmq(carrier.url)
+    carrier.open("ROUTER")
+    endpoint = carrier.endpoint(serve=True, guarded=True)
+    carrier.socket.router_mandatory = 1  # a peer that is gone, or slow, is an error, and counted
+    _guard(carrier, keys)
     try:
-        endpoint = carrier.endpoint(serve=True, guarded=True)
-        carrier.socket.router_mandatory = (
-            1  # a peer that is gone, or slow, is an error, and counted
-        )
-        _guard(carrier, keys)
-        try:
-            carrier.socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            taken = "the port is taken by another program, or by an earlier server of this one: "
-            taken += "close that, choose another port, or 0 for any"
-            why = taken if error.errno == zmq.EADDRINUSE else f"cannot bind: {error.strerror}"
-            raise TransportError(f"serving on {url}: {why}") from error
-        carrier.describe(carrier.socket.last_endpoint.rstrip(b"\0").decode())
-    except BaseException:
-        carrier.close()
-        raise
-    return carrier
+        carrier.socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        taken = "the port is taken by another program, or by an earlier server of this one: "
+        taken += "close that, choose another port, or 0 for any"
+        why = taken if error.errno == zmq.EADDRINUSE else f"cannot bind: {error.strerror}"
+        raise TransportError(f"serving on {url}: {why}") from error
+    carrier.describe(carrier.socket.last_endpoint.rstrip(b"\0").decode())
 
 
 def _guard(carrier: Carrier, keys: ServerKeys) -> None:
@@ -243,37 +270,32 @@ def _secret(path: str) -> tuple[bytes, bytes]:
     )
 
 
-def connect(url: str, timeout: float, keys: ClientKeys | None) -> Carrier:
-    """A DEALER with a connection; Timeout or NotAuthorised says why there is none."""
-    zmq = _zmq(url)
-    carrier = Carrier(url, "DEALER")
-    try:
-        endpoint = carrier.endpoint(serve=False, guarded=True)
-        for name, value in {
-            "IMMEDIATE": 0,  # 1 would drop what has come and was not read when a connection ends
-            "RECONNECT_IVL": RECONNECT_MS,
-            "RECONNECT_IVL_MAX": RECONNECT_MAX_MS,
-            "HEARTBEAT_IVL": HEARTBEAT_MS,
-            "HEARTBEAT_TIMEOUT": SILENCE_MS,
-            "HEARTBEAT_TTL": 3 * SILENCE_MS,
-        }.items():
-            carrier.socket.setsockopt(getattr(zmq, name), value)
-        if keys is not None:
-            server, _ = _certificate(keys.server, "curve_server_key")
-            public, secret = _secret(keys.secret)
-            carrier.socket.curve_serverkey = server
-            carrier.socket.curve_publickey, carrier.socket.curve_secretkey = public, secret
-        carrier.describe(endpoint)
-        monitor = carrier.socket.get_monitor_socket()
-        carrier.socket.connect(endpoint)
-        _await_connection(zmq, carrier, monitor, timeout, keys)
-        carrier.socket.disable_monitor()
-        monitor.close()
-        carrier.linger_ms = LINGER_MS
-    except BaseException:
-        carrier.close()
-        raise
-    return carrier
+def connect(carrier: Carrier, timeout: float, keys: ClientKeys | None) -> None:
+    """Makes it a DEALER with a connection; Timeout or NotAuthorised says why there is none."""
+    zmq = _zmq(carrier.url)
+    carrier.open("DEALER")
+    endpoint = carrier.endpoint(serve=False, guarded=True)
+    for name, value in {
+        "IMMEDIATE": 0,  # 1 would drop what has come and was not read when a connection ends
+        "RECONNECT_IVL": RECONNECT_MS,
+        "RECONNECT_IVL_MAX": RECONNECT_MAX_MS,
+        "HEARTBEAT_IVL": HEARTBEAT_MS,
+        "HEARTBEAT_TIMEOUT": SILENCE_MS,
+        "HEARTBEAT_TTL": 3 * SILENCE_MS,
+    }.items():
+        carrier.socket.setsockopt(getattr(zmq, name), value)
+    if keys is not None:
+        server, _ = _certificate(keys.server, "curve_server_key")
+        public, secret = _secret(keys.secret)
+        carrier.socket.curve_serverkey = server
+        carrier.socket.curve_publickey, carrier.socket.curve_secretkey = public, secret
+    carrier.describe(endpoint)
+    monitor = carrier.socket.get_monitor_socket()
+    carrier.socket.connect(endpoint)
+    _await_connection(zmq, carrier, monitor, timeout, keys)
+    carrier.socket.disable_monitor()
+    monitor.close()
+    carrier.linger_ms = LINGER_MS
 
 
 def _await_connection(
@@ -328,16 +350,20 @@ def open_link(
     url: str, timeout: float, server_key: str | None, secret_key: str | None, **options: Any
 ) -> Link:
     """A session over a connection of its own; both within `timeout` seconds."""
-    deadline = Deadline(timeout)
-    carrier = connect(url, timeout, client_keys(server_key, secret_key))
-    left = max(deadline.seconds(), LEAST_S)
+    deadline, carrier = Deadline(timeout), Carrier(url)
     try:
-        return Link(url, left, carrier, zmq=carrier.raw, **LINK, **options)
-    except Timeout as error:
-        raise Timeout(
-            f"connecting to {url}: what listens there takes connections but does not answer; is "
-            "it a replay server on zmq+tcp://?"
-        ) from error
+        connect(carrier, timeout, client_keys(server_key, secret_key))
+        left = max(deadline.seconds(), LEAST_S)
+        try:
+            return Link(url, left, carrier, zmq=carrier.raw, **LINK, **options)
+        except Timeout as error:
+            raise Timeout(
+                f"connecting to {url}: what listens there takes connections but does not answer; "
+                "is it a replay server on zmq+tcp://?"
+            ) from error
+    except BaseException:
+        carrier.close()
+        raise
 
 
 def keygen(folder: Path, clients: Iterable[str]) -> list[Path]:

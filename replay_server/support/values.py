@@ -117,14 +117,14 @@ def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None
 
 
 def odd_pair(one: Any, other: Any) -> bool:
-    """Whether leaves of two observations lie in the same memory, or differ in shape: found at
-    little cost, since it is asked at every step."""
+    """Whether leaves of two observations lie in the same memory, or differ in kind or shape: found
+    at little cost, since it is asked at every step. None is no odd one: it was not given."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         owned = one.base is None is other.base
         shared = not owned and np.may_share_memory(one, other) and same_memory(one, other)
         return shared or one is other or one.shape != other.shape
     if isinstance(one, NUMBERS):
-        return False
+        return not (isinstance(other, NUMBERS) or getattr(other, "shape", None) == ())
     if isinstance(one, NAMED) and isinstance(other, NAMED):
         return any(odd_pair(leaf, other.get(name)) for name, leaf in one.items())
     if isinstance(one, LISTED) and isinstance(other, LISTED):
@@ -132,6 +132,10 @@ def odd_pair(one: Any, other: Any) -> bool:
         same = one is other if flat else any(map(odd_pair, one, other))
         return same or len(one) != len(other)
     shapes = [getattr(each, "shape", None) for each in (one, other)]
+    if shapes[0] is not None and shapes[1] is None and other is not None:
+        return True
+    if isinstance(one, (*NAMED, *LISTED)):
+        return other is not None
     return (None not in shapes and shapes[0] != shapes[1]) or same_memory(one, other)
 
 

@@ -302,9 +302,10 @@ class Autoreset:
         given |= self._columns("action", action)
 
         columns = {c.name: self._fitted(c, given[c.name]) for c in self.spec}
+        taken = np.flatnonzero(~self.made_up)
         for name in self.finite:
-            taken = columns[name][~self.made_up] if self.any_made_up else columns[name]
-            require_finite(name, taken)
+            column = columns[name][taken] if self.any_made_up else columns[name]
+            require_finite(name, column, taken, self.leading)
         real, ended, closing = self._ends(
             terminated, truncated, next_observation, infos, final_observation, observation, reward
         )
@@ -549,7 +550,7 @@ class Autoreset:
         closing, known = self._finals(ended, terminated, final_observation)
         if self.finite_observations:
             for name, rows in closing.items():
-                require_finite(name, rows)
+                require_finite(name, rows, np.flatnonzero(ended), self.leading)
         return closing, known
 
     def _finals(

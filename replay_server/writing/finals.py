@@ -8,11 +8,14 @@ loops of other replay buffers do, would store transitions into the next episode.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..spec import SpecError
+
+if TYPE_CHECKING:
+    from .autoreset import Autoreset
 
 FINALS = ("final_obs", "final_observation")  # in infos, by Gymnasium's release
 
@@ -27,6 +30,24 @@ def is_per_environment(final_observation: Any) -> bool:
     return final_observation is None or (
         isinstance(final_observation, np.ndarray) and final_observation.dtype == np.object_
     )
+
+
+def require_said(autoreset: Autoreset, infos: Any, final_observation: Any) -> None:
+    """SpecError where these are nothing of the kind, also at steps that end no episode: what is
+    wrong there is wrong at the end too, and found hours earlier."""
+    if not (infos is None or isinstance(infos, Mapping | list | tuple)):
+        raise SpecError(
+            f"infos is {infos!r:.100}; expected the dict that step returned, or leave it out"
+        )
+    try:
+        if not is_per_environment(final_observation):
+            autoreset._observed(final_observation)
+        elif final_observation is not None and len(final_observation) != autoreset.count:
+            raise SpecError(
+                f"expected one for each of {autoreset.count}, got {len(final_observation)}"
+            )
+    except SpecError as error:
+        raise SpecError(f"final_observation: {error}") from error
 
 
 def bytes_of(rows: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ ADDED = (
     "which has added steps and not flushed them: steps that two threads add in turns are no "
     "episodes; give each thread a writer of its own, or let that one call flush() first"
 )
+NOT_TAKEN = "(nothing of this call was taken: call it again)"
 GIVEN_UP = "closing at the end of `with` ({left} of its rows are not known to be stored: given up)"
 
 

@@ -16,7 +16,17 @@ from stable_baselines3 import DQN, SAC
 from stable_baselines3.common import buffers
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from replay_server import NStep, Server, SpecMismatch, Table, Uniform, spec_from
+from replay_server import (
+    Client,
+    NStep,
+    Server,
+    ServerRestarted,
+    SpecMismatch,
+    Table,
+    TableEmptied,
+    Uniform,
+    spec_from,
+)
 from replay_server.integrations.sb3 import ReplayServerBuffer
 
 
@@ -298,3 +308,35 @@ def test_a_draw_before_the_first_transition_is_refused():
     with pytest.raises(ValueError, match=r"learning_starts of at least 1$"):
         model.replay_buffer.sample(4)
     model.replay_buffer.close()
+
+
+@pytest.mark.parametrize("happened", [TableEmptied, ServerRestarted])
+def test_a_buffer_whose_server_forgot_it_goes_on_after_reset(happened):
+    """Given a buffer whose table was reset by another client, or whose server restarted. Expect an
+    error that names buffer.reset(), of add, size and sample, and a buffer that goes on after it."""
+    env = ScriptedEnv()
+    table = Table("main", spec_from(env), NStep(1), 1000, Uniform())
+    seen = env.observation_space.sample()[None]
+    step = seen, seen + 1, np.zeros((1, 1), np.int64), np.ones(1), np.zeros(1), [{}]
+    server = Server([table], "udp://127.0.0.1:0")
+    where = env.observation_space, env.action_space
+    buffer = ReplayServerBuffer(1000, *where, device="cpu", address=server.address)
+    buffer.add(*step)
+    assert buffer.size() == 0
+    if happened is TableEmptied:
+        with Client(server.address) as other:
+            other.reset("main")
+    else:
+        server.close()
+        server = Server([table], server._address)
+    for call in (lambda: [buffer.add(*step) for _ in range(300)], buffer.size):
+        with pytest.raises(happened, match=r"are gone, .*; call buffer.reset\(\) once"):
+            call()
+    with pytest.raises(happened, match=r"call buffer.reset\(\)"):
+        buffer.sample(1)
+    buffer.reset()
+    for _ in range(3):
+        buffer.add(*step)
+    assert buffer.size() == 2
+    buffer.close()
+    server.close()

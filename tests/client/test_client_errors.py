@@ -209,7 +209,6 @@ def test_wrong_input_is_one_sentence():
         keys = client.extend("main", plain_rows(8))
         wrong = {
             "stratified is 'no'": lambda: client.sample("main", 4, stratified="no"),
-            "the number of keys is 0": lambda: client.get("main", []),
             r"expected shape \(1,\), got 2.0": lambda: client.update_priorities(
                 "main", keys[:1], 2.0
             ),

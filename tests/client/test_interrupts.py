@@ -289,7 +289,7 @@ def held():
 
 
 @pytest.mark.parametrize("kind", ["server", "client"])
-@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://"])
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "zmq+tcp://127.0.0.1:0", "loopback://"])
 def test_an_interrupt_while_one_is_opened_or_closed_leaves_nothing_open(kind, url):
     """Given an interrupt behind each call that opens and closes a server, or a client, and whoever
     catches it keeping the error, as a notebook does, and closing what was made. Expect no thread
@@ -407,3 +407,68 @@ def test_a_signal_within_a_wait_for_signals_ends_it():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("stopped udp://") == 8
+
+
+WITHIN = """
+import gc, importlib.util, os, pathlib, signal, sys, tempfile
+import numpy as np
+from replay_server import Client, Column, Server, Spec, Table
+from replay_server.serving.zmq_transport import keygen
+
+table, lines = Table("r", Spec((Column("x", np.int64),))), 0
+pyzmq = os.path.dirname(importlib.util.find_spec("zmq").origin)
+keys = pathlib.Path(tempfile.mkdtemp())
+keygen(keys, ["me"])
+files = {"curve_secret_key": str(keys / "server.key_secret")}
+files["curve_clients"] = str(keys / "clients")
+makes = ("socket", "__init__", "get_monitor_socket", "start", "stop", "close", "term", "run")
+
+def step(frame, event, _):
+    global lines
+    if event == "line":
+        lines += 1
+        if lines == at:
+            signal.raise_signal(signal.SIGINT)
+    return step
+
+def enter(frame, *_):
+    code = frame.f_code
+    return step if code.co_filename.startswith(pyzmq) and code.co_name in makes else None
+
+def held():
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with Server(table, "zmq+tcp://127.0.0.1:0") as server:
+    address, usual, kept = server.address, held(), []
+    guarded = lambda: Server(table, "zmq+tcp://127.0.0.1:0", **files)
+    for opened in (lambda: Client(address), guarded):
+        opened().close()
+        at, ended = 0, False
+        while not ended:
+            at, lines = at + 1, 0
+            sys.settrace(enter)
+            try:
+                made = opened()
+                ended = True
+            except KeyboardInterrupt as error:
+                kept.append(error)  # as a notebook does, and its traceback all that was made
+            sys.settrace(None)
+            if ended:
+                made.close()
+        print("places", at > 40)
+    del made, kept
+    gc.collect()
+    while held() != usual:
+        pass
+"""
+
+
+def test_an_interrupt_within_pyzmq_waits_for_no_socket():
+    """Given Ctrl-C at each line in which pyzmq makes a socket, for a client and for the guard of a
+    server with keys, and a caller that keeps the error. Expect each call to end: a context that
+    does not know its socket would wait for it, without end."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHIN], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "places True\n" * 2), done.stderr

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from actor.ledger import Ledger, Watched
+from actor.ledger import main as ledger_main
+from deploy.demo import _more
 from replay_server import (
     Client,
     Column,
@@ -19,6 +21,7 @@ from replay_server import (
     NStep,
     Offsets,
     Prioritized,
+    ReplayError,
     Row,
     SamplesPerInsert,
     Sequence,
@@ -307,6 +310,78 @@ def test_what_is_no_name_names_no_table(client):
             call("m\0x")
 
 
+HALF = "a\ud800"  # half of a letter: no UTF-8 has it
+
+
+def test_names_that_no_utf8_holds_are_refused_in_a_sentence(client):
+    """Given names of tables, plans and columns with half a letter. Expect each refused as any other
+    name that is none."""
+    for call in (client.reset, client.size, client.table, client.writer):
+        with pytest.raises(UnknownTable, match="expected a name of 1 to 31 bytes"):
+            call(HALF)
+    with pytest.raises(SpecError, match="expected text that UTF-8 can hold"):
+        Column(HALF, np.int64)
+    with pytest.raises(ConfigError, match=r"table name .*expected 1 to 31 bytes"):
+        Table(HALF, SPEC)
+    with pytest.raises(ConfigError, match=r"plan name .*expected 1 to 31 bytes"):
+        Table("t", SPEC, {HALF: Row()})
+
+
+def test_no_keys_are_no_rows(client):
+    """Given `get` and `rows` of no keys. Expect no items, and no error, as of an update of none."""
+    name = next(iter(client.tables()))
+    batch, (rows, valid) = client.get(name, []), client.rows(name, [])
+    assert len(batch) == len(valid) == len(batch.keys) == 0
+    assert all(len(array) == 0 for array in (*batch.data.values(), *rows.values()))
+    assert client.update_priorities(name, batch, []).applied == 0
+
+
+def test_looking_up_all_tables_says_so():
+    """Given a server that is gone, and a call that asks for all its tables. Expect the sentence to
+    name no table by a number."""
+    server = Server(Table("t", SPEC), "udp://127.0.0.1:0")
+    with Client(server.address, timeout=0.1) as client:
+        server.close()
+        with pytest.raises(ReplayError, match=r"^looking up the server's tables: "):
+            client.tables()
+
+
+def test_a_minimum_size_beside_the_windows_is_refused_at_once():
+    """Given more items than the capacity holds beside the writers' windows. Expect the table to
+    refuse them, as the server would; one fewer is served."""
+    with pytest.raises(ConfigError, match=r"of 1877 items .* 2000 steps holds at most 1876, .* 4"):
+        Table("t", SPEC, capacity=2000, limiter=MinSize(1877))
+    Server(Table("t", SPEC, capacity=2000, limiter=MinSize(1876))).close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"\xff\xfe\x00\n", b"1 2 3\n", b"key hash\n", b"9" * 20 + b" a\n"]
+)
+def test_a_file_that_is_no_ledger_is_refused_in_a_sentence(tmp_path, capsys, wrong):
+    """Given other files to `python -m actor.ledger`. Expect one sentence with the file and line,
+    and exit code 2."""
+    path = tmp_path / "x"
+    path.write_bytes(b"12 abc\n" + wrong)
+    with Server(Table("main", SPEC), "udp://127.0.0.1:0") as server:
+        assert ledger_main([str(path), "--server", server.address]) == 2
+    said = capsys.readouterr().err
+    assert f"{path} is no ledger: its line 2" in said and said.count("\n") == 1
+
+
+def test_a_demo_that_played_all_its_steps_is_not_told_to_take_more_time():
+    """Given runs that ended at --env-steps, and at --minutes. Expect advice about that one."""
+    assert "--minutes" in _more(False) and "--env-steps" not in _more(False)
+    assert "--minutes" not in _more(True) and "--env-steps" in _more(True)
+
+
+def test_a_doctor_of_no_host_says_so(tmp_path, capsys):
+    """Given a --root that is no folder, or an empty one. Expect one sentence, and no report."""
+    for root in (tmp_path, tmp_path / "gone"):
+        assert __main__.main(["doctor", "--root", str(root)]) == __main__.EXIT_USAGE
+        said = capsys.readouterr()
+        assert said.out == "" and f"--root {root}: there is no sys, proc" in said.err
+
+
 @pytest.mark.parametrize(
     "weights", [np.array([np.ones(2), None], object), np.ma.masked_array([1.0, 2.0], [True, False])]
 )
@@ -357,3 +432,62 @@ def test_a_column_has_as_many_axes_as_an_array_may():
     Spec((Column("x", np.float32, [1] * 16),))
     with pytest.raises(SpecError, match="'x': more than 16 axes"):
         Spec((Column("x", np.float32, [1] * 17),))
+
+
+@pytest.mark.parametrize("mode", ["single", "next-step", "same-step", "disabled"])
+@pytest.mark.parametrize("steps", [0, 20])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"next_observation": "x"}, "next_observation: .*'observation'"),
+        ({"next_observation": [1.0]}, "next_observation: .*expected shape"),
+        ({"next_observation": {"a": 1}}, "next_observation: "),
+        ({"infos": 3}, "infos is 3; expected the dict that step returned"),
+        ({"infos": "x"}, "infos is 'x'"),
+        ({"final_observation": 3}, r"final_observation: .*expected shape"),
+        ({"final_observation": "x"}, "final_observation: .*'observation'"),
+    ],
+)
+def test_what_a_step_is_given_is_looked_at_where_no_episode_ends(mode, steps, given, words):
+    """Given what is no next or final observation, and no infos, at a step that ends nothing. Expect
+    SpecError there, not at the end of an episode, and the writer to go on."""
+    kinds = {"observation": (np.float32, (2,)), "action": (np.int64,), "reward": (np.float32,)}
+    columns = [Column(name, *kind) for name, kind in kinds.items()]
+    table = Table("steps", Spec([*columns, Column("terminated", np.bool_)]), NStep(1), 64)
+    calm = {"action": 0, "reward": 1.0, "terminated": False, "truncated": False, "infos": {}}
+    with (
+        Server([table], "loopback://") as server,
+        Client(server.address) as client,
+        client.writer("steps", autoreset=mode) as writer,
+    ):
+        for number in range(steps + 1):
+            seen = np.full(2, number, np.float32)
+            step = calm | {"observation": seen, "next_observation": seen + 1}
+            if number == steps:
+                with pytest.raises(SpecError, match=words):
+                    writer.add(**step | given)
+            writer.add(**step)
+        assert writer.flush().steps_stored == steps + 1
+
+
+@pytest.mark.parametrize("wrong", ["x", np.ones(2), [1.0]])
+def test_a_next_observation_of_another_kind_than_a_number_is_found(wrong):
+    """Given observations that are numbers, or two of them by name, and such a next one at a late
+    step. Expect SpecError; None, an int and a numpy scalar are right."""
+    kinds = {"action": (np.int64,), "reward": (np.float32,), "terminated": (np.bool_,)}
+    rest = [Column(name, *kind) for name, kind in kinds.items()]
+    calm = {"action": 0, "reward": 1.0, "terminated": False, "truncated": False}
+    named = [Column("observation/a", np.int64), Column("observation/b", np.int64)]
+    tables = [
+        Table("number", Spec([Column("observation", np.int64), *rest]), NStep(1), 64),
+        Table("named", Spec([*named, *rest]), NStep(1), 64),
+    ]
+    with Server(tables, "loopback://") as server, Client(server.address) as client:
+        for name, of in (("number", lambda v: v), ("named", lambda v: {"a": 1, "b": v})):
+            with client.writer(name) as writer:
+                for _ in range(5):
+                    for right in (1, np.int64(1), None, np.array(1)):
+                        following = None if right is None else of(right)
+                        writer.add(**calm, observation=of(1), next_observation=following)
+                with pytest.raises(SpecError, match="next_observation: "):
+                    writer.add(**calm, observation=of(1), next_observation=of(wrong))

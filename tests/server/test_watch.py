@@ -283,9 +283,13 @@ def test_an_endpoint_that_speaks_no_http_is_told(answer, said, watch, capsys):
     assert said in error and url in error and len(error.splitlines()) == 1, error
 
 
-def test_an_answer_that_drips_is_given_up(capsys):
-    """Given an endpoint that sends a byte now and then, without end. Expect --timeout to hold for
-    the whole answer."""
+STARTS = {"body": b"HTTP/1.0 200 OK\r\n\r\n", "headers": b"HTTP/1.0 200 OK\r\nX: ", "status": b""}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_an_answer_that_drips_is_given_up(capsys, start):
+    """Given an endpoint that sends a byte now and then, without end, of its answer, its headers or
+    its status line. Expect --timeout to hold for the whole answer."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -293,7 +297,7 @@ def test_an_answer_that_drips_is_given_up(capsys):
             peer, _ = server.accept()
             with peer, suppress(OSError):
                 peer.recv(65536)
-                peer.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+                peer.sendall(start)
                 while not over.wait(0.01):
                     peer.sendall(b"x")
 

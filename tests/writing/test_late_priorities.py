@@ -181,6 +181,23 @@ def test_items_of_the_step_before_are_told_and_the_rest_is_made(served):
         assert priorities(client) == {0: 1.0, 10: 1.0, 1: 4.0, 11: 5.0}
 
 
+@pytest.mark.parametrize("others", [False, True], ids=["left", "created"])
+def test_anchors_that_a_create_does_not_name_are_the_callers(served, others):
+    """Given a create of one of two anchors, and one of the other without a priority, or none.
+    Expect no item there, or one with the largest priority, as docs/writing.md says."""
+    _, client = served
+    calm = {"terminated": np.zeros(2, np.bool_), "truncated": np.zeros(2, np.bool_)}
+    with client.writer("main", 2, autoreset="disabled") as writer:
+        for number in range(3):
+            seen, actions = np.full((2, 2), number, np.float32), np.array([number, number + 10])
+            ready = writer.add_batch(observation=seen, action=actions, reward=np.zeros(2), **calm)
+        writer.create(ready.streams[:1], ready.steps[:1], [5.0])
+        if others:
+            writer.create(ready.streams[1:], ready.steps[1:])
+        assert writer.flush().items_created == 3 + others
+        assert priorities(client) == {0: 1.0, 10: 1.0, 1: 5.0} | ({11: 5.0} if others else {})
+
+
 def test_none_of_these_too_late_is_told(served):
     """Given create_items of nothing after a flush made them. Expect a warning, once a step."""
     _, client = served

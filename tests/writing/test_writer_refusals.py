@@ -305,6 +305,29 @@ def test_observations_are_finite_unless_told_otherwise(served, count, where):
         writer.close()
 
 
+def test_what_is_not_finite_is_named_as_the_caller_has_it(served):
+    """Given a NaN in environment 2 while 0 is reset, in the last observation of an episode that
+    ends there, and one of a single environment. Expect the environment's own number, and the place
+    in what `add` was given, which has no axis of environments."""
+    spoilt = np.where(np.arange(9).reshape(3, 3) == 7, np.nan, 1.0).astype(np.float32)
+    first, last = np.array([True, False, False]), np.array([False, False, True])
+    with served.writer("main", 3, autoreset="next-step") as writer:
+        writer.add_batch(**step(3, terminated=first), infos={})
+        with pytest.raises(SpecError, match=r"'reward': .* got nan at \[2\]"):
+            writer.add_batch(**step(3, reward=np.array([0.0, 1.0, np.nan])))
+        with pytest.raises(SpecError, match=r"'observation': .* got nan at \[2, 1\]"):
+            reset = step(3, reward=np.array([0.0, 1.0, 1.0]), infos={})
+            writer.add_batch(**reset | {"truncated": last, "next_observation": spoilt})
+    for mode in ("single", "next-step"):
+        with served.writer("main", autoreset=mode) as writer:
+            with pytest.raises(SpecError, match=r"'reward': .* got nan; find"):
+                writer.add(**step(reward=np.nan))
+            with pytest.raises(SpecError, match=r"'observation': .* got nan at \[1\]"):
+                writer.add(**step(observation=spoilt[2]))
+            with pytest.raises(SpecError, match=r"'observation': .* got nan at \[1\]"):
+                writer.add(**step(truncated=True, next_observation=spoilt[2]), infos={})
+
+
 def test_rows_made_elsewhere_are_looked_at_too(served):
     """Given `append` of rows that hold a NaN. Expect SpecError."""
     writer = served.writer("main", 2, autoreset="disabled")

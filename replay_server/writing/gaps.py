@@ -1,0 +1,210 @@
+"""Where a writer's steps do not go on: it ends open episodes there, so that no item spans the gap.
+
+Three things make a gap:
+
+    a reset that nobody reported            following.py finds it
+    a next observation that is not finite   the step after it is refused for it
+    a step that was not taken               `add` raised, and the caller went on with another one
+
+A call that raises is usually made again. But a reward that is a NaN stays one, and a loop that does
+not wait for its limiter leaves the step out. Then the next call goes on behind that step: what the
+environments did in it counts, although no row tells of it. Who ended in it is being reset now, and
+who was reset in it begins an episode. So `Untaken` keeps the newest step that was not taken, and
+says what the next call is, by its observation:
+
+    that of the step                    it is made again, and nothing happened
+    the one that the step led to        the step was left out: open episodes end before it
+    another one, or it is not known     so they do here; and who may be in its reset is left out
+                                        once more: that costs one step, and joins nothing
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..spec import SpecError, array_of
+from ..support.values import same_memory
+from .writers import NOT_TAKEN, note_taken
+
+if TYPE_CHECKING:
+    from ..writer import Writer
+    from .autoreset import Autoreset
+
+Observed = dict[str, np.ndarray]  # {observation column: [B, *shape]}
+
+
+class Left(NamedTuple):
+    """A step that was not taken; None where that could not be read."""
+
+    made_up: np.ndarray  # bool [B]: environments that were reset in it
+    over: np.ndarray | None  # bool [B]: those whose episode ended in it
+    begin: Observed | None  # what its actions were chosen from
+    led_to: Observed | None
+
+
+class Untaken:
+    """The newest step of a writer that was not taken. `gap`: open episodes end before the next one;
+    `waits`: they do, or it is to be compared with what is kept here."""
+
+    def __init__(self, autoreset: Autoreset) -> None:
+        self._autoreset = autoreset
+        self._left: Left | None = None
+        self.gap = self.waits = False
+
+    def note(self, observation: Any, before: Any, terminated: Any, truncated: Any, to: Any) -> None:
+        """A step was not taken; `before`: the next observation of the one before it, or None."""
+        begin, over = self._read(observation), self._over(terminated, truncated)
+        if self._left is not None and (begin is None or over is None):
+            return  # of this one too little is known: the next call is compared with the older one
+        begin = self._read(before) if begin is None else begin
+        self._left, self.waits = Left(self._autoreset.made_up, over, begin, self._read(to)), True
+
+    def forget(self, mask: np.ndarray | None) -> None:
+        """The caller reset these environments (bool [B]; None: all): their next step is real."""
+        if self._left is not None:
+            others = ~self._autoreset._chosen(mask)
+            over = others if self._left.over is None else self._left.over & others
+            self._left = self._left._replace(made_up=self._left.made_up & others, over=over)
+
+    def decide(self, observation: Any, reward: Any, terminated: Any, truncated: Any) -> None:
+        """Says what the next call is: `gap`, and who is reset in it. One that cannot be read
+        changes nothing: it will be refused."""
+        left, begin, over = self._left, self._read(observation), self._over(terminated, truncated)
+        if left is None or begin is None or over is None:
+            return
+        same, on = _alike(begin, left.begin, over), _alike(begin, left.led_to, over)
+        ended = np.ones_like(over) if left.over is None else left.over
+        if left.led_to is None:
+            again, left_out = bool(same.all()), False
+        elif (same & on).all():  # nothing moves: an end that is not said again was left out
+            left_out = bool((ended & ~over).any())
+            again = not left_out
+        else:
+            again = bool((same & ~on).any() and not (on & ~same).any())
+            left_out = bool((on & ~same).any() and not (same & ~on).any())
+        self._left, self.gap = None, self.gap or not again
+        self.waits = self.gap
+        if again:
+            return
+        unsure = (left.made_up | ended) & ~over & ~self._rewarded(reward)
+        known = on if left_out and left.over is not None else np.zeros_like(on)
+        made_up = np.where(known, ended, unsure)
+        self._autoreset._go_back(made_up & (self._autoreset.mode == "next-step"))
+
+    def _read(self, observation: Any) -> Observed | None:
+        """A copy of the observation, as its columns hold it; None where it is none."""
+        if observation is None:
+            return None
+        try:
+            seen = self._autoreset._observed(observation)
+        except Exception:  # of whatever was handed in: it is refused elsewhere
+            return None
+        return {name: np.array(rows) for name, rows in seen.items()}
+
+    def _over(self, terminated: Any, truncated: Any) -> np.ndarray | None:
+        """Bool [B]: whose episode ends by these flags; None where they are none."""
+        try:
+            flags = self._autoreset._flags
+            return flags("terminated", terminated) | flags("truncated", truncated)
+        except Exception:
+            return None
+
+    def _rewarded(self, reward: Any) -> np.ndarray:
+        """Bool [B]: environments that took this step, as its reward says: in a reset it is 0, but
+        where some wrapper adds to it, so only where the caller named the mode."""
+        autoreset = self._autoreset
+        try:
+            rewards = autoreset._batched(array_of("reward", reward)).reshape(autoreset.count, -1)
+            return (rewards != 0).any(1) & (not autoreset._mode_from_env)
+        except Exception:
+            return np.zeros(autoreset.count, np.bool_)
+
+
+def _alike(one: Observed, other: Observed | None, over: np.ndarray) -> np.ndarray:
+    """Bool [B], as `over`: environments whose observations are equal. What is not finite in `other`
+    may have been mended."""
+    alike = np.full_like(over, other is not None)
+    for name, rows in (other or {}).items():
+        equal = one[name] == rows
+        if rows.dtype.kind == "f":
+            equal |= ~np.isfinite(rows)
+        alike &= equal.reshape(len(alike), -1).all(1)
+    return alike
+
+
+def close_gap(writer: Writer, observation: Any, next_observation: Any, said: tuple) -> None:
+    """For a step behind one that was not taken; `said`: its reward and its two flags."""
+    untaken, last = writer._untaken, writer._last
+    untaken.decide(observation, *said)
+    if not untaken.gap:
+        return
+    if writer._held:  # the anchors may not have counted the newest step
+        writer._drain(writer.timeout, f"adding {NOT_TAKEN}")
+    opened = writer._anchors.length > 0
+    unknown = opened & (
+        writer._following.spoilt(last) | _is_written(writer, last, next_observation)
+    )
+    for cut, final in ((unknown, None), (opened & ~unknown, last)):
+        cut &= writer._anchors.length > 0
+        if cut.any():
+            rows = writer._rows.cut(cut, final)
+            writer._put(rows, int(final is not None), "ending episodes")
+    untaken.gap = untaken.waits = False
+
+
+def _is_written(writer: Writer, last: Any, next_observation: Any) -> bool:
+    """Whether it is not known what `last` was: not given, no observation, or in memory that step
+    wrote over since."""
+    spec = writer.spec
+    try:
+        writer._rows._observed(last)
+        was, written = (spec.flatten("observation", o) for o in (last, next_observation))
+        return any(same_memory(leaf, written[name]) for name, leaf in was.items())
+    except SpecError:
+        return True
+
+
+def cut_off(writer: Writer, error: BaseException, taken: bool, next_observation: Any) -> None:
+    """Ctrl-C within `add`: it is not known which step comes next, so that one is compared."""
+    writer._following.odd = writer._following.zeros
+    if taken:
+        writer._last = None
+        with suppress(Exception):  # a copy, since the same step may be added again
+            writer._last = deepcopy(next_observation)
+    note_taken(error, taken)
+
+
+def look_at(writer: Writer, observation: Any, next_observation: Any, now: float) -> None:
+    """Cuts the episodes that this step, which is not added yet, does not continue."""
+    if writer._held:  # the anchors may not have counted the newest step
+        writer._drain(writer.timeout, f"adding {NOT_TAKEN}")
+    following, last = writer._following, writer._last
+    cut = following.cuts(observation, last, next_observation, writer._anchors)
+    if cut is not None:
+        end_unfinished(writer, cut & following.spoilt(last))
+        writer._restart(cut & (writer._anchors.length > 0), last)
+        following.odd = following.odd - cut  # where that raises, this call comes again
+    writer._look = now + following.pause
+
+
+def give_up(writer: Writer, observation: Any, error: SpecError) -> None:
+    """This step was refused: ends the episodes that it continues with a NaN or infinity."""
+    spoilt = writer._following.spoilt(observation) & writer._following.spoilt(writer._last)
+    if end_unfinished(writer, spoilt):
+        raise SpecError(
+            f"{error}; the next_observation of the step before had it too: the episode ends "
+            "before that step; reset the environment, and go on with what reset returns"
+        ) from error
+
+
+def end_unfinished(writer: Writer, mask: np.ndarray) -> bool:
+    """Ends open episodes of `mask` without the items that lead to their last observation."""
+    cut = mask & (writer._anchors.length > 0)
+    if cut.any():
+        writer._put(writer._rows.cut(cut, None), 0, "ending episodes")
+        writer._rows.restart(cut)
+    return bool(cut.any())

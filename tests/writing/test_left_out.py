@@ -1,0 +1,194 @@
+"""A step that a writer refused, or a limiter held back, and that its caller leaves out: what is
+stored is what was played, and no item spans the gap."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from replay_server import (
+    Client,
+    Column,
+    LimiterBlocked,
+    NStep,
+    SamplesPerInsert,
+    Server,
+    Spec,
+    SpecError,
+    Table,
+)
+
+SPEC = Spec(
+    (
+        Column("observation", np.float32, (1,)),
+        Column("action", np.int64),
+        Column("reward", np.float32),
+        Column("terminated", np.bool_),
+    )
+)
+FEW, MANY = NStep(1), NStep(3)
+
+
+class Played:
+    """Environments whose observations count up, each in numbers of its own, and the steps of them:
+    {observation: (reward, what it led to, terminated)}."""
+
+    def __init__(self, mode, count, seed):
+        self.mode, self.count, self.rng = mode, count, np.random.default_rng(seed)
+        self.at = 10_000 * np.arange(1, count + 1)
+        self.over = np.zeros(count, np.bool_)
+        self.resets = np.zeros(count, np.bool_)  # of the newest step
+        self.steps = {}
+
+    def step(self, rates=(0.15, 0.1)):
+        """One step of all, as `add_batch` takes it; `rates`: of terminations and truncations."""
+        before, self.resets = self.at.copy(), self.over & (self.mode == "next-step")
+        ends = [self.rng.random(self.count) < rate for rate in rates]
+        terminated, truncated = (end & ~self.resets for end in ends)
+        final = before + np.where(self.resets, 100, 1)
+        self.over, self.at = terminated | truncated, final.copy()
+        reward = np.where(self.resets, 0.0, before % 7 + 1.0)
+        infos = {}
+        if self.mode == "same-step" and self.over.any():
+            self.at[self.over] += 100
+            finals = np.empty(self.count, object)
+            finals[:] = [np.array([each], np.float32) for each in final]
+            infos = {"final_obs": finals, "_final_obs": self.over}
+        for i in np.flatnonzero(~self.resets):
+            self.steps[before[i]] = reward[i], final[i], terminated[i]
+        given = {"observation": before, "next_observation": self.at}
+        given = {name: each.astype(np.float32)[:, None] for name, each in given.items()}
+        given |= {"action": np.zeros(self.count, np.int64), "reward": reward, "infos": infos}
+        return given | {"terminated": terminated, "truncated": truncated}
+
+    def untold(self, given):
+        """A step without next_observation, but where an episode ended."""
+        ended = self.over.any() and self.mode != "same-step"
+        final = {"final_observation": given["next_observation"]} if ended else {}
+        return given | {"next_observation": None} | final
+
+    def reset(self):
+        """What a caller resets by hand, before the next step."""
+        if self.mode == "disabled":
+            self.at[self.over] += 100
+
+
+def stored(client, keys):
+    """{(observation, return, what it led to, discount)} of all items, by one row each."""
+    found = client.get("main", keys)
+    drawn = client.get("main", keys[found.valid & (found.ahead > 0)]).transitions(0.5)
+    parts = drawn.observations, drawn.rewards, drawn.next_observations, drawn.discounts
+    return {tuple(map(float, row)) for row in zip(*map(np.ravel, parts), strict=True)}
+
+
+def targets(steps, taken, n):
+    """{observation: (return, what it led to, discount)}: n steps on along those that were taken."""
+    found = {}
+    for begin in taken:
+        at, total, discount = begin, 0.0, 1.0
+        for _ in range(n):
+            reward, to, terminated = steps[at]
+            total, discount = total + discount * reward, discount * 0.5 * (not terminated)
+            at = to
+            if terminated or at not in taken:
+                break
+        found[float(begin)] = total, float(at), discount
+    return found
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])
+@pytest.mark.parametrize("plan", [FEW, MANY], ids=["n=1", "n=3"])
+@pytest.mark.parametrize("mode", ["next-step", "same-step", "disabled"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_refused_step_that_is_left_out_joins_nothing(mode, plan, told, seed):
+    """Given environments whose reward is NaN now and then, each such step left out, made again with
+    a number, or refused twice. Expect the items of the steps that were taken: none leads over a
+    gap or a reset, and none is lost where each step's next observation was given."""
+    played, taken, count, refused = Played(mode, 3, seed), set(), 0, 0
+    with (
+        Server([Table("main", SPEC, plan, 4096, streams=3)], "loopback://", seed=seed) as server,
+        Client(server.address) as client,
+        client.writer("main", 3, autoreset=mode) as writer,
+    ):
+        for count in range(200):
+            given = played.step((0.15, 0.1) if count < 190 else (0.0, 0.0))
+            real = given["observation"][~played.resets, 0]
+            wrong = np.where(played.resets | (played.rng.random(3) < 0.5), given["reward"], np.nan)
+            given = given if told else played.untold(given)
+            spoilt = np.isnan(wrong).any() and played.rng.random() < 0.3 and count < 190
+            kind = played.rng.integers(3)
+            if spoilt:
+                for _ in range(1 + (kind == 2)):
+                    refused += 1
+                    with pytest.raises(SpecError, match="finite"):
+                        writer.add_batch(**given | {"reward": wrong})
+            if not spoilt or kind == 1:
+                writer.add_batch(**given)
+                taken |= {int(each) for each in real}
+            played.reset()
+        writer.restart(final_observation=played.at.astype(np.float32)[:, None])
+        writer.flush()
+        expected = {(begin, *rest) for begin, rest in targets(played.steps, taken, plan.n).items()}
+        found = stored(client, writer.ledger()["key"])
+        assert refused > 20 and found <= expected and len(found) > len(expected) // 2
+        assert found == expected or not told
+
+
+@pytest.mark.parametrize("mode", ["next-step", "same-step", "disabled"])
+def test_a_step_that_a_limiter_held_back_and_that_is_left_out_joins_nothing(mode):
+    """Given a loop that leaves out what a limiter does not let in, ends and resets among it. Expect
+    the items of the steps that were taken, and no others."""
+    played, taken, dropped = Played(mode, 1, 1), set(), []
+    limiter = SamplesPerInsert(1.0, 8, 8.0)
+    with (
+        Server([Table("main", SPEC, FEW, 4096, limiter=limiter)], "loopback://") as server,
+        Client(server.address, timeout=0.02) as client,
+        client.writer("main", 1, autoreset=mode, unacknowledged_max=8) as writer,
+    ):
+        for _ in range(150):
+            given = played.step()
+            try:
+                writer.add_batch(**given)
+                taken |= {int(each) for each in given["observation"][~played.resets, 0]}
+            except LimiterBlocked:
+                dropped.append(bool(played.over.any() or played.resets.any()))
+                if len(dropped) % 3 == 2:
+                    client.sample("main", 8)
+            played.reset()
+        played.over[:] = False
+        writer.restart(final_observation=played.at.astype(np.float32)[:, None])
+        for _ in range(100):
+            with suppress(LimiterBlocked):
+                writer.flush()
+                break
+            client.sample("main", 8)
+        expected = {(begin, *rest) for begin, rest in targets(played.steps, taken, 1).items()}
+        assert len(dropped) > 20 and any(dropped)
+        assert stored(client, writer.ledger()["key"]) == expected
+
+
+def test_a_step_that_is_left_out_where_nothing_moves_is_known_by_its_flags():
+    """Given observations that never change, and a refused step in which an environment ended: made
+    again, then the same left out. Expect the reset behind it to be no row in both cases."""
+    still, calm = np.zeros((2, 1), np.float32), np.zeros(2, np.bool_)
+    given = {"observation": still, "action": np.zeros(2, np.int64), "reward": np.ones(2)}
+    given |= {"next_observation": still, "terminated": calm, "truncated": calm, "infos": {}}
+    ends = {"terminated": np.array([True, False])}
+    with (
+        Server([Table("main", SPEC, FEW, 64, streams=2)], "loopback://") as server,
+        Client(server.address) as client,
+        client.writer("main", 2, autoreset="next-step") as writer,
+    ):
+        for again in (True, False):
+            writer.add_batch(**given)
+            with pytest.raises(SpecError, match="finite"):
+                writer.add_batch(**given | ends | {"reward": np.array([1.0, np.nan])})
+            before = writer.flush().steps_stored
+            if again:
+                writer.add_batch(**given | ends)
+            writer.add_batch(**given | {"reward": np.array([0.0, 1.0])})
+            writer.add_batch(**given)
+            added = writer.flush().steps_stored - before
+            assert added == (2 + 1) * again + 2 * (not again) + 1 + 2
