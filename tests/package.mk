@@ -22,7 +22,7 @@ CROSS       ?= aarch64-linux-gnu
 CROSS_BUILD := $(BUILD)/aarch64
 # not test_dpdk_object: it makes objects with this machine's cc and starts itself anew
 CROSS_TESTS := $(patsubst tests/native/%.c,$(CROSS_BUILD)/%,$(filter-out %/test_dpdk_object.c,$(TESTS)))
-EMULATE     := qemu-aarch64 -L /usr/$(CROSS)
+EMULATE     := RP_EMULATED=1 qemu-aarch64 -L /usr/$(CROSS)
 SIM_SEEDS   ?= 20
 CROSS_MAKE  := $(MAKE) -s --no-print-directory -j2 BUILD=$(CROSS_BUILD) CC=$(CROSS)-gcc
 HASHES      := bench_tree 100000 1 | grep 'hash of answers' | cut -f 5-7 | sort -u

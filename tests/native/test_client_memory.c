@@ -124,7 +124,8 @@ static void check_memory(const char *url) {
     uint64_t busy = (resident_bytes() - before) / CLIENTS;
     printf("  %s: a client and its writer: %" PRIu64 " KiB idle, %" PRIu64 " KiB at work\n", url,
            idle >> 10, busy >> 10);
-    CHECK(!MEASURED || (idle < IDLE_BYTES && busy < BUSY_BYTES));
+    int measured = MEASURED && !getenv("RP_EMULATED"); /* an emulator's own pages are among them */
+    CHECK(!measured || (idle < IDLE_BYTES && busy < BUSY_BYTES));
     for (uint32_t i = 0; i <= CLIENTS; i++) {
         pair_close(&pairs[i]);
     }
