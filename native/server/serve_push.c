@@ -177,6 +177,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     }
     ask(table, writer, &push);
     if (push.early) { /* held back without a place: what it waits for is its own writer's */
+        rp_table_asked_in_vain(table);
         forget_note(call, table);
         return rp_serve_hold(call, RP_WAIT_PUSH, &(struct rp_blocked){.need = 1});
     }
@@ -188,12 +189,14 @@ static int serve(struct rp_call *call, struct rp_table *table) {
                                  .request.epoch = push.head->epoch};
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {
+            rp_table_asked_in_vain(table);
             return held_back;
         }
     } else {
         forget_note(call, table);
     }
     if (far) { /* a PUSH that is held back was answered BLOCKED above, however far it is */
+        rp_table_asked_in_vain(table);
         rp_server_count(call->server, RP_COUNT_drop_far);
         return RP_SERVED;
     }

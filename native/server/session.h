@@ -80,9 +80,10 @@ struct rp_line { /* volatile: one session's, while this process lives */
     uint16_t want;       /* of its last request */
     uint16_t share_turn; /* share.c: the turn it last asked in, and what that turn drew and did */
     uint32_t turn_drawn;
-    uint32_t turn_work;
-    uint32_t share_window; /* the last one it took time in */
-    uint64_t debt_end_ns;
+    uint64_t turn_work;
+    uint64_t share_window; /* the last one it asked in, and the time it took up to then, of late */
+    uint64_t used_ns;
+    uint32_t shared;     /* one more than the last window it took in; 0: none */
 };
 
 static inline uint32_t rp_session_mtu(const struct rp_session *session) {

@@ -7,17 +7,18 @@
  * - Of one turn: the items of `records` + 1 of the largest batches. A client has at most `records`
  *   of them under way and asks for the next when one has come, so that a turn, whose requests came
  *   before its answers, brings as many and a spare one.
- * - Of time, where datagrams are left behind in the port: the turn's time is charged to the
- *   sessions that it was long for, by their work, and who is in debt for more than SLACK_NS is
- *   refused until that has passed. All together take two thirds of the time, each as much as the
- *   other:
+ * - Of time, where datagrams are left behind in the port: all that takes time so may take two
+ *   thirds of it, as one debt of all sessions, counted from the end of each turn:
  *
- *       debt ends = max(debt ends, now) + time taken * sessions that take * 3 / 2
+ *       debt ends = max(debt ends, turn's begin) + time taken * 3 / 2
  *
- * A turn's time is what a clock says: the thread may have been asleep, or another's work have been
- * long. So no debt is longer than DEBT_NS. Who closes its session and opens another one has none:
- * three datagrams and two round trips are the price. A server that finds its port empty charges
- * nobody: what nobody else waits for is no one's loss.
+ *   Beyond SLACK_NS of debt those are refused who took their part of late or more of it, and beyond
+ *   ALL_NS everybody. What is of late: half of it counts in the next window of time, a quarter in
+ *   the one behind that.
+ *
+ * A turn's time is what a clock says: the thread may have been asleep, or others' work have been
+ * long. So no debt is longer than DEBT_NS when a turn ends. A server that finds its port empty
+ * charges nobody: what nobody else waits for is no one's loss.
  */
 #include "server/share.h"
 
@@ -26,54 +27,75 @@
 
 enum {
     DATAGRAM_WORK = 8, /* a datagram takes about as long as drawing so many items */
-    WINDOW_MS = 100,   /* who took within the last one or two of these shares the time */
+    WINDOW_NS = 100000000,
     SLACK_NS = 5000000,
+    ALL_NS = 25000000,
     DEBT_NS = 100000000,
 };
 
+/* What is left of it some windows later. */
+static uint64_t halved(uint64_t value, uint64_t windows) {
+    return windows < 64 ? value >> windows : 0;
+}
+
 void rp_share_begin(struct rp_server *server, int behind) {
     struct rp_shares *shares = &server->shares;
-    uint64_t window = server->now_ns / (WINDOW_MS * 1000000ull);
+    uint64_t window = server->now_ns / WINDOW_NS;
     shares->behind = behind;
     shares->taker_count = 0;
     shares->work = 0;
     if (shares->window != window) {
         shares->sharers_last = shares->window + 1 == window ? shares->sharers : 0;
         shares->sharers = 0;
+        shares->used_ns = halved(shares->used_ns, window - shares->window);
         shares->window = window;
     }
 }
 
-/* What the line counts of this turn, from 0 where it is its first. 16 bits of the turn's number are
- * enough: who comes back by chance in a turn of the same number is held as in that one. */
+/* The line as it is in this turn and window. 16 bits of the turn's number are enough: who comes
+ * back by chance in a turn of the same number is held as in that one. */
 static struct rp_line *line_now(struct rp_server *server, uint32_t session) {
     struct rp_line *line = &server->lines[session];
     if (line->share_turn != (uint16_t)server->turn) {
         line->share_turn = (uint16_t)server->turn;
         line->turn_drawn = 0;
         line->turn_work = 0;
+        line->used_ns = halved(line->used_ns, server->shares.window - line->share_window);
+        line->share_window = server->shares.window;
     }
     return line;
 }
 
+/* Does it take less than its part of what all take? */
+static int takes_little(const struct rp_shares *shares, const struct rp_line *line) {
+    uint64_t sharers = rp_max(shares->sharers, shares->sharers_last);
+    return (double)line->used_ns * (double)sharers < (double)shares->used_ns;
+}
+
 int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) {
+    const struct rp_shares *shares = &server->shares;
     const struct rp_line *line = line_now(server, session);
     uint64_t most = (uint64_t)server->limits.batch_max * (server->limits.records + 1);
     if ((uint64_t)line->turn_drawn + items > most) {
         return 0;
     }
-    return !server->shares.behind || line->debt_end_ns <= server->now_ns + SLACK_NS;
+    if (!shares->behind || shares->debt_end_ns <= server->now_ns + SLACK_NS) {
+        return 1;
+    }
+    return shares->debt_end_ns <= server->now_ns + ALL_NS && takes_little(shares, line);
 }
 
-/* There is room for all who may take: a turn serves a burst, and releases as many. */
-_Static_assert(RP_SHARE_TAKERS >= RP_BURST + RP_RELEASES_MAX + RP_BURST, "and pairs one for each");
+/* A turn has fewer takers: each datagram and each release may be one, and what it is paired with.
+ * Who would be one more is not charged. */
+_Static_assert(RP_SHARE_TAKERS >= 2 * (RP_BURST + RP_RELEASES_MAX), "there is room for all");
 
 void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work) {
     struct rp_shares *shares = &server->shares;
-    if (!shares->behind || work == 0) {
+    struct rp_line *line = line_now(server, session);
+    if (!shares->behind || work == 0
+        || (line->turn_work == 0 && shares->taker_count == RP_SHARE_TAKERS)) {
         return;
     }
-    struct rp_line *line = line_now(server, session);
     if (line->turn_work == 0) {
         shares->takers[shares->taker_count++] = session;
     }
@@ -90,33 +112,24 @@ void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagram
     rp_share_take(server, session, (uint64_t)DATAGRAM_WORK * datagrams);
 }
 
-/* The session is one of those that share the time of this window. */
-static void count_sharer(struct rp_shares *shares, struct rp_line *line) {
-    if (line->share_window != (uint32_t)shares->window) {
-        line->share_window = (uint32_t)shares->window;
-        shares->sharers++;
-    }
-}
-
-static void charge(const struct rp_server *server, struct rp_line *line, double took_ns) {
-    const struct rp_shares *shares = &server->shares;
-    uint64_t sharers = rp_max(shares->sharers, shares->sharers_last);
-    double debt_ns = took_ns * (double)sharers * 3 / 2;
-    uint64_t from_ns = rp_max(line->debt_end_ns, server->now_ns);
-    uint64_t most_ns = server->now_ns + DEBT_NS;
-    uint64_t end_ns = debt_ns < DEBT_NS ? from_ns + (uint64_t)debt_ns : most_ns;
-    line->debt_end_ns = rp_min(end_ns, most_ns);
-}
-
 void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns) {
     struct rp_shares *shares = &server->shares;
-    for (uint32_t i = 0; i < shares->taker_count; i++) {
-        count_sharer(shares, &server->lines[shares->takers[i]]);
-    }
-    double work = (double)(shares->work + (uint64_t)DATAGRAM_WORK * requests);
+    double all = (double)(shares->work + (uint64_t)DATAGRAM_WORK * requests);
+    double each_ns = (double)elapsed_ns / rp_max(all, 1.0); /* of work */
     for (uint32_t i = 0; i < shares->taker_count; i++) {
         struct rp_line *line = &server->lines[shares->takers[i]];
-        charge(server, line, (double)elapsed_ns * (double)line->turn_work / work);
+        uint64_t took_ns = (uint64_t)(each_ns * (double)line->turn_work);
+        line->turn_work = 0; /* of this turn nothing comes behind */
+        shares->sharers += line->shared != (uint32_t)shares->window + 1;
+        line->shared = (uint32_t)shares->window + 1;
+        line->used_ns += took_ns;
+        shares->used_ns += took_ns;
+    }
+    if (shares->taker_count > 0) {
+        uint64_t from_ns = rp_max(shares->debt_end_ns, server->now_ns);
+        uint64_t most_ns = server->now_ns + elapsed_ns + DEBT_NS;
+        double debt_ns = rp_min(each_ns * (double)shares->work * 3 / 2, 1e18);
+        shares->debt_end_ns = rp_min(from_ns + (uint64_t)debt_ns, most_ns);
     }
     shares->taker_count = 0;
 }

@@ -6,10 +6,12 @@
 
 struct rp_server;
 
-enum { RP_SHARE_TAKERS = 3 * RP_BURST };
+enum { RP_SHARE_TAKERS = 4 * RP_BURST };
 
 struct rp_shares { /* in struct rp_server */
     uint64_t window;       /* number of the window of time that `sharers` is of */
+    uint64_t used_ns;      /* by all takers, of late */
+    uint64_t debt_end_ns;  /* when what they took is paid for */
     uint64_t work;         /* of this turn's takers; 0 while not behind */
     uint32_t behind;       /* 1: datagrams waited in the port behind this turn's */
     uint32_t sharers;      /* sessions that took in this window, and in the one before */

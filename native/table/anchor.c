@@ -248,6 +248,7 @@ uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
     struct rp_slot *slot;
     uint32_t items = 0;
     *taken = count;
+    p->work_asked = 0;
     if (table->header->facts.samples_per_insert == 0) {
         return count; /* there is no limiter: the number is not needed, nothing is looked up */
     }
@@ -260,13 +261,17 @@ uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
         int status = resolve(table, (uint32_t)writer, &creates[at], &slot);
         items += status == RP_OK || status == RP_NOT_YET;
     }
-    p->work_vain += p->work;
+    p->work_asked = p->work;
     rp_work_begin(p); /* the runs have their own */
     return items;
 }
 
 uint64_t rp_table_vain(const struct rp_table *table) {
     return table->private->work_vain;
+}
+
+void rp_table_asked_in_vain(struct rp_table *table) {
+    table->private->work_vain += table->private->work_asked;
 }
 
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create) {

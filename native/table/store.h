@@ -228,7 +228,8 @@ struct rp_table_private {
     uint64_t work; /* units this pass spent; 0 again with a check of a run or create (so before
                     * counting), after counting creates, and before making them */
     uint64_t work_total; /* units ever spent: tests look at it */
-    uint64_t work_vain;  /* units ever spent on creates that made no item, or were only counted */
+    uint64_t work_vain;  /* units ever spent on creates that made no item */
+    uint64_t work_asked; /* units spent on counting those of this PUSH */
     uint64_t mass_max;
     uint64_t head; /* of the header, as of the last settle */
     uint64_t asked;    /* PUSHes of an ordered table */

@@ -117,8 +117,10 @@ void rp_table_check(const struct rp_table *table);
 void rp_table_info(const struct rp_table *table,
                    struct rp_table_info *info); /* number included, names too */
 uint64_t rp_table_epoch(const struct rp_table *table);
-/* Links followed so far for creates that made no item, and to know how many would. */
+/* Links followed so far for creates that made no item. */
 uint64_t rp_table_vain(const struct rp_table *table);
+/* What rp_writer_create_items counted last is not made now: its links were followed in vain. */
+void rp_table_asked_in_vain(struct rp_table *table);
 uint64_t rp_table_capacity(const struct rp_table *table);
 uint32_t rp_table_plan_count(const struct rp_table *table);
 uint32_t rp_table_item_bytes(const struct rp_table *table, uint32_t plan);

@@ -86,6 +86,7 @@ static uint32_t zmtp_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
             lent += visit(port, connection, packets + lent, count - lent);
         }
     }
+    port->base.left_behind = port->ring_count > 0; /* connections that may have more */
     return lent;
 }
 

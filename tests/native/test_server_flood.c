@@ -246,6 +246,42 @@ static void situation_busy(uint32_t learners, uint32_t each_turn, int too_many) 
     script_close(&script);
 }
 
+/* 5. Given a PUSH that waits, of a session that has had more than its part, and a port that is never
+ *    empty. Expect it to go on as its turn comes: its work was asked for before. */
+static void situation_waiting(void) {
+    struct script_client pusher = script_client(1), learner = script_client(2);
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&script, &config);
+    script_connect(&script, &pusher);
+    script_connect(&script, &learner);
+    uint64_t epoch = script_writer(&script, &pusher, 1, 2).epoch;
+    for (uint64_t i = 0; i < 3; i++) {
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, 8 * i, 8 * i, 8, 0);
+        for (uint64_t k = 0; k < 8; k++) {
+            script_push_create(&push, 0, 8 * i + k, 1.0);
+        }
+        CHECK_STATUS(script_push(&script, &pusher, 1, 1 + i, &push), i < 2 ? RP_OK : RP_BLOCKED);
+    }
+    struct rp_shares *shares = &script.server->shares;
+    script.server->lines[0].used_ns = shares->used_ns = 1000000000;
+    script.server->lines[0].share_window = shares->window;
+    shares->sharers = 2;
+    shares->debt_end_ns = script.now_ns + 10000000;
+    struct rp_sample request = script_sample(16);
+    script_put(&script, &learner, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+    script_put(&script, &pusher, RP_OP_PUSH, 1, 9, push.body, push.size);
+    script_put(&script, &learner, RP_OP_PING, 0, 1, NULL, 0);
+    script.port.in_most = 2;
+    script_turn(&script);
+    CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 1, "the one that comes now is dropped");
+    CHECK(script_counter(&script, RP_COUNT_items_created) == 24, "the one that waited is stored");
+    CHECK(answers(&learner, RP_OP_SAMPLE) > 0 && answers(&pusher, RP_OP_PUSH) == 1);
+    script_close(&script);
+    check_group("5 what waits is not refused as its turn comes");
+}
+
 int main(void) {
     situation_flood(1);
     situation_flood(32);
@@ -262,5 +298,6 @@ int main(void) {
     situation_busy(1, 4, 1);
     situation_busy(2, 4, 1);
     check_group("4 two thirds of the time are the learners', where others wait");
+    situation_waiting();
     return check_done("test_server_flood");
 }

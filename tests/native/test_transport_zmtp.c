@@ -396,6 +396,17 @@ static void check_edges(void) {
         say(socket, pings, sizeof pings);
         CHECK(recv(socket, heard, 8, MSG_WAITALL) == 8 && heard[1] == 6 && heard[7] == 'b');
     }
+    static const uint8_t frames[] = {0, 1, 'a', 0, 1, 'b'};
+    struct rp_packet packet;
+    send(socket, frames, sizeof frames, MSG_NOSIGNAL);
+    for (uint32_t i = 0; i < 2; i++) { /* the first of them leaves the second behind */
+        CHECK(rp_port_transport(served)->wait(served, 1000000000) == 1);
+        CHECK(rp_port_transport(served)->rx_burst(served, &packet, 1) == 1);
+        CHECK(i > 0 || rp_port_base(served)->left_behind == 1);
+        rp_port_transport(served)->rx_release(served, &packet, 1);
+    }
+    CHECK(rp_port_transport(served)->rx_burst(served, &packet, 1) == 0);
+    CHECK(rp_port_base(served)->left_behind == 0);
     struct pollfd wake = {.fd = inside()->wake.read, .events = POLLIN};
     CHECK(poll(&wake, 1, 0) == 0);
     rp_port_transport(served)->wake(served);
