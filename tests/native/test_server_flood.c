@@ -246,8 +246,8 @@ static void situation_busy(uint32_t learners, uint32_t each_turn, int too_many) 
     script_close(&script);
 }
 
-/* 5. Given a PUSH that waits, of a session that has had more than its part, and a port that is never
- *    empty. Expect it to go on as its turn comes: its work was asked for before. */
+/* 5. Given a PUSH that waits, of a session that has had more than its part, and a port that is
+ *    never empty. Expect it to go on as its turn comes: its work was asked for before. */
 static void situation_waiting(void) {
     struct script_client pusher = script_client(1), learner = script_client(2);
     script_tables(tables);

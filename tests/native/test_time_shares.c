@@ -99,8 +99,8 @@ static void situation_slack(void) {
     check_group("2 up to 5 ms of debt are nobody's matter, beyond 25 ms all wait");
 }
 
-/* 3. Given a turn in which the thread slept for a minute, and one that took 200 ms. Expect a debt of
- *    100 ms behind it, and of no more however many such turns there are. */
+/* 3. Given turns in which the thread slept for a minute. Expect a debt of 100 ms behind each, and
+ *    no more however many there are; and behind one of 160 ms half of that. */
 static void situation_bound(void) {
     fresh(1);
     for (uint32_t i = 0; i < 3; i++) {
