@@ -46,8 +46,14 @@ struct rp_service {
     int attached;
 };
 
+#ifndef RP_VERSION
+#error "RP_VERSION is missing: the build takes it from pyproject.toml"
+#endif
+#define QUOTED(word) #word
+#define TEXT_OF(macro) QUOTED(macro)
+
 const char *rp_version(void) {
-    return "0.1.0";
+    return TEXT_OF(RP_VERSION);
 }
 
 int rp_status_count(void) {
