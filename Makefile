@@ -117,7 +117,8 @@ bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,ud
 test-known-bugs: adapters-packages native    ## each known bug patched into a copy of the tree: its named test has to catch it; BUG=name
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/known_bugs/run.py $(BUG)
 
--include $(wildcard $(foreach depth,* */* */*/* */*/*/*,$(BUILD)/$(depth).d))
+# Of programs, then of objects; what is unpacked below build/ has folders named so (etc/init.d).
+-include $(wildcard $(foreach depth,*.d */*.d */*/*.o.d */*/*/*.o.d */*/*/*/*.o.d,$(BUILD)/$(depth)))
 %.d: ;
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so

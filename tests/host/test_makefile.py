@@ -66,3 +66,9 @@ def test_a_changed_version_reaches_the_core(tmp_path, kind):
     assert compiled not in make(tmp_path, "-n", objects=(kind + NAMED,))
     said = make(tmp_path, "-n", "-W", "pyproject.toml", objects=(kind + NAMED,))
     assert compiled in said and f"-DRP_VERSION={version.group(1)} " in said
+
+
+def test_a_folder_named_like_notes_stops_nothing(build):
+    """Given a package that was unpacked below the build, with its etc/init.d. Expect no word."""
+    (build / "prometheus/etc/init.d").mkdir(parents=True)
+    assert "up to date" in make(build)
