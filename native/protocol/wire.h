@@ -412,7 +412,7 @@ struct rp_batch_item {
     uint32_t reserved;
 };
 
-struct rp_batch_datagram { /* then RP_OVERWRITTEN_WORDS 64-bit words, then payload */
+struct rp_batch_datagram { /* then rp_overwritten_words() 64-bit words, then payload */
     uint32_t datagram;
     uint32_t datagram_count;
     /* bytes of payload in all but the last datagram: this one covers [datagram*payload, ...) */

@@ -538,6 +538,29 @@ def test_the_table_of_tests_names_what_is_there():
     assert there - {"corpus", "package"} == set(folders)
 
 
+def names_of_nothing(texts: list[str], extra: set[str]) -> list[str]:
+    """The names of ours that only comments have; `rp_writer_*` means all that begin so."""
+    comment = re.compile(r"/\*.*?\*/", re.DOTALL)
+    words = extra.union(*(re.findall(r"\w+", comment.sub(" ", text)) for text in texts))
+    comments = "\n".join(said for text in texts for said in comment.findall(text))
+    named = set(re.findall(r"\b(?:rp|RP)_\w+\*?", comments))
+    return sorted(
+        name
+        for name in named
+        if not (any(w.startswith(name[:-1]) for w in words) if name[-1] == "*" else name in words)
+    )
+
+
+def test_comments_name_what_is_there():
+    """Given the comments of every C file. Expect each RP_... and rp_... in them to be in code."""
+    status = (ROOT / "native/protocol/status.h").read_text()
+    rows = re.findall(r"\bX\((\w+),", status)
+    made = {prefix + row for row in rows for prefix in ("RP_", "RP_COUNT_")}
+    assert names_of_nothing([path.read_text() for path in tracked("*.c", "*.h")], made) == []
+    text = "/* rp_gone() and rp_is(), rp_i*, rp_g*: RP_GONE */ int rp_is(void);"
+    assert names_of_nothing([text], set()) == ["RP_GONE", "rp_g*", "rp_gone"]
+
+
 def test_the_tree_speaks_of_no_machine():
     """Given every tracked text. Expect no path of one machine."""
     texts = [path for path in tracked("*") if path.suffix in {".md", ".py", ".c", ".h", ".toml"}]
