@@ -404,8 +404,10 @@ struct rp_batch {
     uint64_t capacity;
 };
 
+enum rp_key_bits { RP_KEY_BITS = 52 }; /* what an item's key has at most */
+
 struct rp_batch_item {
-    uint64_t key; /* generation * capacity + slot, 52 bits */
+    uint64_t key; /* generation * capacity + slot, RP_KEY_BITS bits */
     uint64_t mass;
     uint16_t behind; /* rows before the anchor in its episode, at most reach_behind */
     uint16_t ahead;  /* rows after it, the closing row included, at most reach_ahead */
