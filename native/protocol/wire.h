@@ -287,7 +287,7 @@ enum rp_run_flags {
     RP_RUN_END = 1,
     /* every step is also an item: its window is complete at once (plain rows) */
     RP_RUN_ITEM = 2,
-    /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: running maximum */
+    /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: largest mass so far */
     RP_RUN_PRIORITY = 4,
     RP_RUN_FLAGS = 7,
 };
@@ -316,7 +316,7 @@ struct rp_run { /* consecutive steps of one stream, or one piece of one step */
 
 /* [cffi] */
 enum rp_create_flags {
-    RP_CREATE_MAXIMUM = 1, /* takes the table's running maximum; priority must be 0 */
+    RP_CREATE_MAXIMUM = 1, /* takes the table's largest mass so far; priority must be 0 */
     RP_CREATE_FLAGS = 1,
 };
 /* [/cffi] */

@@ -137,7 +137,7 @@ struct rp_table_header {
     uint64_t head;
     uint64_t inserted;
     uint64_t sampled;
-    uint64_t maximum; /* the running maximum of masses */
+    uint64_t maximum; /* the largest mass so far */
     struct rp_random random;
     struct rp_table_facts facts;
 };
