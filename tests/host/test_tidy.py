@@ -445,7 +445,9 @@ def test_nothing_hides_failures_and_nothing_is_left_over():
 
 
 PRODUCT = ("native", "replay_server", "actor", "learner", "deploy", "benchmarks")
-A_FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:c|h|py|mk|sh|md|jsonl))`")
+A_FILE = re.compile(
+    r"`((?:[\w.-]+/)*(?:[\w.-]+\.(?:c|h|py|mk|sh|md|jsonl?|toml|yml|env|service)|Containerfile))`"
+)
 
 
 def files_of_the_architecture():
@@ -470,13 +472,14 @@ def files_of_the_architecture():
 
 
 def test_every_file_stands_in_the_architecture():
-    """Given ARCHITECTURE.md. Expect each source of the product to be listed in its own folder, and
-    what is listed to be there; a header may stand with its source."""
+    """Given ARCHITECTURE.md. Expect each source of the product, and all of deploy/, to be listed in
+    its own folder, and what is listed to be there; a header may stand with its source."""
     listed = files_of_the_architecture()
     sources = {
         path.relative_to(ROOT).as_posix()
         for path in tracked(
-            *(f"{folder}/*.{kind}" for folder in PRODUCT for kind in ("c", "h", "py"))
+            *(f"{folder}/*.{kind}" for folder in PRODUCT for kind in ("c", "h", "py")),
+            "deploy/*",
         )
         if path.read_text().strip()
     }
