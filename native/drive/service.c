@@ -51,6 +51,7 @@ struct rp_service {
 #endif
 #define QUOTED(word) #word
 #define TEXT_OF(macro) QUOTED(macro)
+_Static_assert(sizeof TEXT_OF(RP_VERSION) > 1, "pyproject.toml has a version");
 
 const char *rp_version(void) {
     return TEXT_OF(RP_VERSION);
