@@ -1,7 +1,5 @@
 /* Who takes the server's time while others wait is charged for it, by all who share it, and no
- * longer than is said. Turns of a server without a network, their length as a test has it.
- * Situations read "Given ... Expect ...".
- */
+ * longer than is said. Turns of a server without a network, their length as a test has it. */
 #include "script.h"
 
 enum { SESSIONS = 130, MS = 1000000 };
