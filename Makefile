@@ -6,10 +6,13 @@ BUILD   ?= $(if $(POSIX),build/posix,build)
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror
 CFLAGS  ?= -O2 -g
 OTHERS  := -DRP_POSIX -DRP_SEGMENT_ALIGN=65536
-CSTD    := -std=c11 -D_GNU_SOURCE $(if $(POSIX),$(OTHERS))
+# What rp_version says; a release changes it in pyproject.toml alone.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+NAMED   := -DRP_VERSION=$(VERSION)
+CSTD    := -std=c11 -D_GNU_SOURCE $(NAMED) $(if $(POSIX),$(OTHERS))
 # POSIX=1: the core as other systems compile it, with the larger segments of larger pages; headers
 # that only Linux has stop its compiler.
-CORE    := $(if $(POSIX),-std=c11 -D_DEFAULT_SOURCE $(OTHERS) -Itests/posix/linux_only,$(CSTD))
+CORE    := $(if $(POSIX),-std=c11 -D_DEFAULT_SOURCE $(NAMED) $(OTHERS) -Itests/posix/linux_only,$(CSTD))
 NATIVE  := $(sort $(filter-out native/dpdk/% native/appliance/%,$(wildcard native/*/*.c)))
 HEADERS := $(sort $(filter-out native/dpdk/% native/appliance/%,$(wildcard native/*.h native/*/*.h)))
 # The compiler notes which headers a file includes; one that is gone stops nothing. A command that
@@ -36,6 +39,7 @@ OBJECTS_TSAN := $(NATIVE:native/%.c=$(BUILD)/tsan/core/%.o)
 PROGRAMS     := $(TESTS:tests/native/%.c=$(BUILD)/%)
 PROGRAMS_SAN := $(TESTS:tests/native/%.c=$(BUILD)/san/%)
 
+$(foreach kind,core san/core tsan/core,$(BUILD)/$(kind)/drive/service.o): pyproject.toml # VERSION
 $(BUILD)/core/%.o: native/%.c
 	$(Q)mkdir -p $(@D) && $(CC) $(CORE) $(WARN) $(DEPS) $(CFLAGS) -fPIC -Inative -c $< -o $@
 $(BUILD)/san/core/%.o: native/%.c
@@ -81,7 +85,7 @@ $(VENV)/.test-packages: $(VENV)/.packages
 	$(Q)echo "setup: installing what the tests need into $(VENV), about 0.5 GB, once"
 	$(Q)$(call watch,$(PIP) --no-build-isolation -c constraints.txt -e '.[test]')
 	$(Q)touch $@
-$(ENGINE): $(NATIVE) $(HEADERS) replay_server/_build.py
+$(ENGINE): $(NATIVE) $(HEADERS) replay_server/_build.py pyproject.toml
 	$(Q)echo "compiling the C core for Python"; mkdir -p $(BUILD) && { $(ENGINE_PYTHON) setup.py -q build_ext --inplace >$(BUILD)/engine.log 2>&1 \
 	    || { cat $(BUILD)/engine.log; exit 1; }; } && touch $@
 engine: $(ENGINE)            ## compile the core for Python, in place, with .venv's Python or this shell's
@@ -113,7 +117,8 @@ bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,ud
 test-known-bugs: adapters-packages native    ## each known bug patched into a copy of the tree: its named test has to catch it; BUG=name
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/known_bugs/run.py $(BUG)
 
--include $(wildcard $(foreach depth,* */* */*/* */*/*/*,$(BUILD)/$(depth).d))
+# Of programs, then of objects; what is unpacked below build/ has folders named so (etc/init.d).
+-include $(wildcard $(foreach depth,*.d */*.d */*/*.o.d */*/*/*.o.d */*/*/*/*.o.d,$(BUILD)/$(depth)))
 %.d: ;
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so

@@ -369,9 +369,9 @@ int rp_link_probe_rate(struct rp_link *link, struct rp_probe *probe, uint64_t li
 int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const uint8_t *steps,
                  uint32_t count, uint32_t flags, const double *priorities, uint64_t timeout_ns);
 /* Some steps of all streams, in the caller's memory. A step's rows go first, by stream; then its
- * closing rows; then, where items[step] is set, items at the running maximum for the anchors whose
- * window is complete: `reach` rows follow, or the episode has ended. Lengths and numbers begin as 0
- * with the writer and, like the place reached, are kept here by the calls. */
+ * closing rows; then, where items[step] is set, items at the largest priority so far for anchors
+ * whose window is complete: `reach` rows follow, or the episode has ended. Lengths and numbers
+ * begin as 0 with the writer and, like the place reached, are kept here by the calls. */
 enum rp_block_marks {
     RP_BLOCK_ROW = 1, /* this stream took a step */
     RP_BLOCK_END = 2, /* its episode ended, behind that: the next of the closing rows is its */
@@ -397,7 +397,7 @@ struct rp_block {
 /* Takes what there is room for; 0: all of it, RP_PENDING: call again, or a negative status. */
 int rp_link_push_block(struct rp_link *link, uint16_t table, struct rp_block *block,
                        uint64_t timeout_ns);
-/* An item at step steps[i] of stream streams[i]; priorities null: the table's running maximum. Best
+/* An item at step steps[i] of stream streams[i]; priorities null: the table's largest so far. Best
  * once its window is complete: until then it keeps a message of the writer's share, and is asked
  * for again by time alone. */
 int rp_link_create(struct rp_link *link, uint16_t table, const uint16_t *streams,

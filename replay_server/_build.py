@@ -42,6 +42,11 @@ def cdef_text(native: Path = ROOT / "native") -> str:
     return "\n".join(parts)
 
 
+def version(pyproject: Path = ROOT / "pyproject.toml") -> str:
+    """The package's own; nothing that reads TOML is sure to be there while it is built."""
+    return re.search(r'^version = "(.+)"$', pyproject.read_text(), re.MULTILINE).group(1)
+
+
 def core(pattern: str) -> list[str]:
     """The core's files, from the project's root on."""
     every = [path.relative_to(ROOT) for path in (ROOT / "native").rglob(pattern)]
@@ -56,9 +61,9 @@ def builder() -> FFI:
         "replay_server._engine",
         '#include "replay.h"\n',
         sources=core("*.c"),
-        depends=core("*.h"),
+        depends=[*core("*.h"), "pyproject.toml"],
         include_dirs=["native"],
-        define_macros=SYSTEM,
+        define_macros=[*SYSTEM, ("RP_VERSION", version())],
         libraries=["m"],
         # Python's own flags define NDEBUG: assertions are part of what this code promises.
         extra_compile_args=["-O2", "-std=c11", "-UNDEBUG", "-pthread", "-fvisibility=hidden"],

@@ -6,12 +6,12 @@ from 0 along a stream, closing rows included; (stream, step) names a row for goo
 
     add, add_batch   what `step` returned -> rows (autoreset.py) -> append; returns what is `Ready`
     append           rows made elsewhere, such as by an actor that computes its own windows
-    create_items     items at ready anchors, with priorities, or with the table's running maximum
+    create_items     items at ready anchors, with priorities, or the table's largest priority so far
     flush            waits until everything is acknowledged, which means stored; raises otherwise
 
 An anchor is ready once as many rows follow it as the table's plans reach ahead, or its episode has
-ended. Where no call creates its item, the next `add`, `flush` or `close` does, with the running
-maximum; until a caller uses `create_items`, so do `send`, and calls of the client after KEPT_S.
+ended. Where no call creates its item, the next `add`, `flush` or `close` does (with the largest
+priority so far), and until a caller uses `create_items` also `send`, or the client after KEPT_S.
 
 What `add` takes is gathered here, some dozens of rows, and handed to the link in one call
 (block.py); the link sends full datagrams at once. No thread hands rows over: what has waited HOLD_S
@@ -73,11 +73,11 @@ class Writer:
     """Writes the steps of one or several environments to a table; made by `Client.writer`.
 
     `add` takes a step and returns the anchors that became ready. Each becomes an item with the
-    table's running maximum. After a `create_items` behind that `add` only those that it names do,
-    with the priorities that it gives. `flush` waits until all is stored, and so does the end of
-    `with`. What `add` took last is not sent without a
-    further call: `flush` before a long pause. One thread owns the writer from its first `add` to
-    its `flush`: two that add in turns would mix their episodes.
+    table's largest priority so far. After a `create_items` behind that `add` only those that it
+    names do, with the priorities that it gives. `flush` waits until all is stored, and so does the
+    end of `with`. What `add` took last is not sent without a further call: `flush` before a long
+    pause. One thread owns the writer from its first `add` to its `flush`: two that add in turns
+    would mix their episodes.
 
     `link` is closed with it. `single`: values have no leading axis. `mode`: of autoreset.MODES.
     """
@@ -341,7 +341,7 @@ class Writer:
     def create_items(self, ready: Any, priorities: Any = None) -> None:
         """Creates items at the anchors of `ready` (anything with .streams and .steps, [K] each).
 
-        priorities: float64 [K]; None: the running maximum. Warns of items that exist already.
+        priorities: float64 [K]; None: the largest so far. Warns of items that exist already.
         """
         self.create(*anchors_in(ready), priorities)
 
@@ -349,9 +349,9 @@ class Writer:
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """Creates items at rows (stream, step), int [K] each; `priorities`: float64 [K].
 
-        Without priorities: the running maximum. Anchors that the last `add` returned and that are
-        not named here get no item. From the first call on, only a step, `flush` or `close` makes
-        items before it. Warns of items that exist already.
+        Without priorities: the largest priority so far. Anchors that the last `add` returned and
+        that are not named here get no item. From the first call on, only a step, `flush` or `close`
+        makes items before it. Warns of items that exist already.
         """
         self._made.asked = True
         streams, steps = self._anchors.checked(streams, steps)

@@ -16,5 +16,5 @@ $(POSIX_ZIG)/.ready:
 	$(Q)rm -rf $(@D) && $(PYTHON) -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check "ziglang==0.17.1" && touch $@
 posix-macos: $(POSIX_ZIG)/.ready  ## the core as a library for macOS, both processors: it compiles and links, no more is known
 	$(Q)set -e; for target in $(MACS); do \
-	    $(POSIX_ZIG)/bin/python -m ziglang cc -target $$target -std=c11 -O2 -UNDEBUG $(WARN) -Inative -dynamiclib $(NATIVE) -o build/posix/replay-$$target.dylib; \
+	    $(POSIX_ZIG)/bin/python -m ziglang cc -target $$target -std=c11 $(NAMED) -O2 -UNDEBUG $(WARN) -Inative -dynamiclib $(NATIVE) -o build/posix/replay-$$target.dylib; \
 	    echo "compiled and linked for $$target: $$(stat -c %s build/posix/replay-$$target.dylib) bytes"; done

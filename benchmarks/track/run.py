@@ -37,7 +37,7 @@ PROGRAMS = ("bench_track", "bench_track_client")
 HEADERS = ("bench_track.h", "bench_requests.h")
 PAIRS_MIN = 6  # of fewer, all may lie on one side by chance, once in 16 or more often
 COUNTED_ROUNDS, TIMED_ROUNDS = 4, 16
-FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g"]
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-DRP_VERSION=tracked", "-O2", "-g"]
 KEPT = ROOT / "benchmarks/track"
 
 

@@ -126,7 +126,7 @@ static uint64_t land_whole_heads(const struct client_sample *sample, uint32_t it
     for (uint32_t i = 0; i < items; i++) {
         struct rp_batch_item head;
         memcpy(&head, bytes + (size_t)i * HEAD_EACH, sizeof head);
-        wrong |= head.key >> 52 | head.reserved;
+        wrong |= head.key >> RP_KEY_BITS | head.reserved;
     }
     return wrong;
 }
@@ -148,7 +148,7 @@ static int land_heads(const struct client_sample *sample, uint64_t offset, const
         }
         uint64_t value;
         memcpy(&value, bytes + i, 8);
-        wrong |= word == 0 ? value >> 52 : word == 2 ? value >> 32 : 0;
+        wrong |= word == 0 ? value >> RP_KEY_BITS : word == 2 ? value >> 32 : 0;
         land_word(sample, item, word, value);
         if (++word == ITEM_HEAD_WORDS) {
             word = 0;

@@ -11,8 +11,6 @@
 #include "base/minmax.h"
 #include "client/client_parts.h"
 
-enum { KEY_BITS = 52 };
-
 /* ---- what an answer says ---- */
 
 struct push_answer {
@@ -47,7 +45,7 @@ static int read_answer(const struct client_writer *writer, const struct client_m
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         struct rp_run_done done;
         memcpy(&done, answer->runs + i * sizeof done, sizeof done);
-        if (done.reserved != 0 || done.key >> KEY_BITS != 0
+        if (done.reserved != 0 || done.key >> RP_KEY_BITS != 0
             || (uint32_t)done.committed + done.lost > rp_client_run_at(at)->count) {
             return -RP_COUNT_drop_reserved;
         }
@@ -119,8 +117,8 @@ static int is_early(const struct client_writer *writer, const struct rp_create *
                && create->step >= writer->streams[create->stream].committed);
 }
 
-static void apply_creates(struct rp_client *client, struct client_writer *writer,
-                          struct client_message *message, const struct push_answer *answer) {
+static void apply_creates(struct client_writer *writer, struct client_message *message,
+                          const struct push_answer *answer) {
     const uint8_t *at =
         message->body + message->body_size - message->create_count * sizeof(struct rp_create);
     for (uint32_t i = 0; i < message->create_count; i++) {
@@ -137,7 +135,6 @@ static void apply_creates(struct rp_client *client, struct client_writer *writer
             writer->state.items_failed++;
         }
     }
-    (void)client;
 }
 
 /* ---- what is left to do for a message ---- */
@@ -342,7 +339,7 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     message->lost_seen = answer.head.lost_total;
     message->was_due |= answer.head.done_through >= message->posted_through;
     apply_runs(client, writer, message, &answer);
-    apply_creates(client, writer, message, &answer);
+    apply_creates(writer, message, &answer);
     settle(client, index);
     release(client, writer, index);
     progress -= writer->done_through + writer->lost_total + writer->state.steps_stored;

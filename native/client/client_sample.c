@@ -317,10 +317,11 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     return 1;
 }
 
-/* More than 52 bits are no key, and no answer may have them: 0, which is none either, is asked. */
+/* What has more bits than a key is none, and no answer may have it: 0, which is none either, is
+ * asked for. */
 static void copy_keys(uint8_t *body, const uint64_t *keys, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t key = keys[i] >> 52 ? 0 : keys[i];
+        uint64_t key = keys[i] >> RP_KEY_BITS ? 0 : keys[i];
         memcpy(body + 8ull * i, &key, sizeof key);
     }
 }

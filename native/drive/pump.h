@@ -46,8 +46,8 @@ struct rp_spin {
 };
 
 /* Whether the wait is likely to end while spinning. After RP_SPIN_LATE late waits it is not:
- * spinning would only keep the core from the thread that is to answer. Each RP_SPIN_AGAINth wait
- * tries it again. */
+ * spinning would only keep the core from the thread that is to answer. One wait of
+ * RP_SPIN_AGAIN tries it again. */
 static inline int rp_spin_pays(const struct rp_spin *spin) {
     return spin->late < RP_SPIN_LATE || spin->late % RP_SPIN_AGAIN == 0;
 }

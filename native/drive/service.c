@@ -46,8 +46,15 @@ struct rp_service {
     int attached;
 };
 
+#ifndef RP_VERSION
+#error "RP_VERSION is missing: the build takes it from pyproject.toml"
+#endif
+#define QUOTED(word) #word
+#define TEXT_OF(macro) QUOTED(macro)
+_Static_assert(sizeof TEXT_OF(RP_VERSION) > 1, "pyproject.toml has a version");
+
 const char *rp_version(void) {
-    return "0.1.0";
+    return TEXT_OF(RP_VERSION);
 }
 
 int rp_status_count(void) {

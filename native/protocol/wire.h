@@ -287,7 +287,7 @@ enum rp_run_flags {
     RP_RUN_END = 1,
     /* every step is also an item: its window is complete at once (plain rows) */
     RP_RUN_ITEM = 2,
-    /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: running maximum */
+    /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: largest mass so far */
     RP_RUN_PRIORITY = 4,
     RP_RUN_FLAGS = 7,
 };
@@ -316,7 +316,7 @@ struct rp_run { /* consecutive steps of one stream, or one piece of one step */
 
 /* [cffi] */
 enum rp_create_flags {
-    RP_CREATE_MAXIMUM = 1, /* takes the table's running maximum; priority must be 0 */
+    RP_CREATE_MAXIMUM = 1, /* takes the table's largest mass so far; priority must be 0 */
     RP_CREATE_FLAGS = 1,
 };
 /* [/cffi] */
@@ -404,15 +404,17 @@ struct rp_batch {
     uint64_t capacity;
 };
 
+enum rp_key_bits { RP_KEY_BITS = 52 }; /* what an item's key has at most */
+
 struct rp_batch_item {
-    uint64_t key; /* generation * capacity + slot, 52 bits */
+    uint64_t key; /* generation * capacity + slot, RP_KEY_BITS bits */
     uint64_t mass;
     uint16_t behind; /* rows before the anchor in its episode, at most reach_behind */
     uint16_t ahead;  /* rows after it, the closing row included, at most reach_ahead */
     uint32_t reserved;
 };
 
-struct rp_batch_datagram { /* then RP_OVERWRITTEN_WORDS 64-bit words, then payload */
+struct rp_batch_datagram { /* then rp_overwritten_words() 64-bit words, then payload */
     uint32_t datagram;
     uint32_t datagram_count;
     /* bytes of payload in all but the last datagram: this one covers [datagram*payload, ...) */

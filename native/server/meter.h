@@ -41,9 +41,10 @@ struct rp_session_meter { /* of one place, since the server was opened */
     uint64_t bytes_in;    /* of its requests and answers, headers included */
     uint64_t bytes_out;
     uint64_t steps;       /* committed */
-    uint64_t items;       /* drawn */
+    uint64_t items;       /* drawn, or read by keys */
     uint64_t refused;     /* requests answered with a refusal */
-    uint64_t dropped;     /* requests not answered: seen before, or no transmit room */
+    uint64_t dropped;     /* requests not answered: seen before, no transmit room,
+                           * or beyond its share */
 };
 
 struct rp_session_state { /* of one place with numbers of its own, now */

@@ -84,8 +84,8 @@ static const uint8_t refusal_counter[RP_STATUS_COUNT] = {
     [RP_DISK_FULL] = RP_COUNT_refused_disk,
 };
 
-/* Those that are absent here (BLOCKED, FORGOTTEN, EARLY, CLOSED) are counted where they arise, by
- * operation. */
+/* Those that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by
+ * operation. CLOSED ends a wait, and is counted as its release. */
 void rp_serve_count_refusal(struct rp_server *server, int status) {
     assert(status < 0 && status > -RP_STATUS_COUNT);
     uint8_t counter = refusal_counter[-status];

@@ -3,8 +3,8 @@
  * A handler is called with one leased packet, once the request's size, reserved fields and session
  * were checked. It writes its answer behind rp_answer, where rp_serve_room points, and returns the
  * answer's bytes. Or it returns a negative status, which is answered in rp_answer alone; or
- * RP_SERVED where it sent its datagrams by rp_serve_send. It changes nothing before it has checked
- * everything.
+ * RP_SERVED where it sent its datagrams by rp_serve_send. It stores nothing before it has checked
+ * everything; what it may do before is to look after its session's place in a queue.
  */
 #ifndef RP_SERVE_H
 #define RP_SERVE_H

@@ -2,8 +2,10 @@
  *
  * Three passes over the datagram: its shape (every size adds up exactly), its contents (the
  * table's own checks, run by run and create by create), and, once the limiter admits all new
- * items together, the storing. Until the third nothing changes. Where the limiter holds the PUSH
- * back, its body is copied, and goes through all three passes again when its time comes
+ * items together, the storing. Until the third no table changes. Before the first, whatever a PUSH
+ * brings keeps its session's place in the queue, and one that creates items beyond its session's
+ * share is dropped (share.c); one that is refused gives that place up. Where the limiter holds the
+ * PUSH back, its body is copied, and goes through all three passes again when its time comes
  * (serve_wait.c), like a datagram that was long on its way.
  */
 #include <string.h>

@@ -1,5 +1,4 @@
-/* The server's insides, shared by its own files only (server*.c, serve*.c, session.c, credit.c,
- * wait.c).
+/* The server's insides, shared by the files of its folder only.
  *
  * The region is one range of addresses in segments (server.h), so that one offset names a word of
  * any of them. Every part starts at a multiple of 64, every segment at one of a page. Persistent

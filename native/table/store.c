@@ -158,7 +158,7 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
 
 /* ---- committing ---- */
 
-/* Masses of a chunk's items, and the running maximum with them in it. */
+/* Masses of a chunk's items, and the largest mass so far with them in it. */
 static uint64_t chunk_masses(struct rp_table *table, const struct rp_commit *commit, uint32_t first,
                              uint32_t count) {
     struct rp_table_private *p = table->private;

@@ -137,7 +137,7 @@ struct rp_table_header {
     uint64_t head;
     uint64_t inserted;
     uint64_t sampled;
-    uint64_t maximum; /* the running maximum of masses */
+    uint64_t maximum; /* the largest mass so far */
     struct rp_random random;
     struct rp_table_facts facts;
 };
@@ -231,7 +231,7 @@ struct rp_table_private {
     uint64_t work_vain;  /* units ever spent on creates that made no item */
     uint64_t work_asked; /* units spent on counting those of this PUSH */
     uint64_t mass_max;
-    uint64_t head; /* of the header, as of the last settle */
+    uint64_t head; /* of the header, as of the last commit */
     uint64_t asked;    /* PUSHes of an ordered table */
     uint64_t admitted; /* items that this one may make */
     size_t writer_bytes;

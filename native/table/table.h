@@ -37,7 +37,6 @@
 #include "protocol/wire.h"
 
 enum rp_slot_state { RP_SLOT_FREE = 0, RP_SLOT_RESERVED = 1, RP_SLOT_COMMITTED = 2 };
-enum rp_key_bits { RP_KEY_BITS = 52 };
 
 struct rp_table_header; /* in the region, private to the table's files */
 

@@ -40,7 +40,7 @@ SESSION_HELP = {
     "bytes_in": "Bytes of its requests, headers included",
     "bytes_out": "Bytes of its answers, headers included",
     "steps": "Steps it stored",
-    "items": "Items drawn for it",
+    "items": "Items drawn for it, or read by keys",
     "refused": "Its requests that were answered with a refusal",
     "dropped": "Its requests that were not answered: seen before, no transmit room, or beyond its "
     "share",

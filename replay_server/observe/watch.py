@@ -78,6 +78,14 @@ class Between:
         sampled = table.sampled - (old.sampled if old else 0)
         return sampled / inserted if inserted > 0 else None
 
+    def drawn(self) -> float:
+        """Items drawn per second. The counter items_sampled counts those read by keys too."""
+        now, was = (
+            {"drawn": sum(table.sampled for table in look.tables)} if look else None
+            for look in (self.look, self.before)
+        )
+        return max(0.0, self._per_second(now or {}, was, "drawn"))  # a table emptied counts anew
+
     def ages(self, table: TableLook) -> Buckets:
         """Ages of what was drawn in the interval."""
         old = self._old(table)
@@ -199,7 +207,7 @@ def rates(between: Between) -> list[str]:
     per_step = f"   {rate('bytes_in') / steps:,.0f} bytes in per step" if steps else ""
     return [
         f"steps/s {number(steps):>10}   items/s {number(rate('items_created')):>10}   "
-        f"drawn/s {number(rate('items_sampled')):>10}",
+        f"drawn/s {number(between.drawn()):>10}",
         f"updates/s {number(rate('priorities_applied')):>8}   "
         f"stale {'-' if stale is None else f'{stale:.1%}':>12}   "
         f"weights/s {number(rate('weights_published')):>8}",
@@ -309,7 +317,7 @@ def line(look: Look, before: Look | None) -> str:
     )
     return (
         f"{time.strftime('%H:%M:%S')} steps/s {between.rate_text('steps_committed')} "
-        f"drawn/s {between.rate_text('items_sampled')} "
+        f"drawn/s {number(between.drawn()) if before else '-'} "
         f"updates/s {between.rate_text('priorities_applied')} sessions {look.sessions_open} "
         f"weights {look.weights_version} dropped or refused {number(bad)} | "
         + " | ".join([tables, *held(between)])

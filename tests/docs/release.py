@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from replay_server import _native
 from replay_server.support.toml import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,7 @@ def test_every_job_ends_some_day():
 
 
 def test_the_version_is_one():
-    """Given pyproject.toml. Expect its version in CITATION.cff and in CHANGELOG.md."""
+    """Given pyproject.toml. Expect its version in the core, CITATION.cff and CHANGELOG.md."""
+    assert _native.VERSION == VERSION
     assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
     assert VERSION in (ROOT / "CHANGELOG.md").read_text()

@@ -445,7 +445,9 @@ def test_nothing_hides_failures_and_nothing_is_left_over():
 
 
 PRODUCT = ("native", "replay_server", "actor", "learner", "deploy", "benchmarks")
-A_FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:c|h|py|mk|sh|md|jsonl))`")
+A_FILE = re.compile(
+    r"`((?:[\w.-]+/)*(?:[\w.-]+\.(?:c|h|py|mk|sh|md|jsonl?|toml|yml|env|service)|Containerfile))`"
+)
 
 
 def files_of_the_architecture():
@@ -470,13 +472,14 @@ def files_of_the_architecture():
 
 
 def test_every_file_stands_in_the_architecture():
-    """Given ARCHITECTURE.md. Expect each source of the product to be listed in its own folder, and
-    what is listed to be there; a header may stand with its source."""
+    """Given ARCHITECTURE.md. Expect each source of the product, and all of deploy/, to be listed in
+    its own folder, and what is listed to be there; a header may stand with its source."""
     listed = files_of_the_architecture()
     sources = {
         path.relative_to(ROOT).as_posix()
         for path in tracked(
-            *(f"{folder}/*.{kind}" for folder in PRODUCT for kind in ("c", "h", "py"))
+            *(f"{folder}/*.{kind}" for folder in PRODUCT for kind in ("c", "h", "py")),
+            "deploy/*",
         )
         if path.read_text().strip()
     }
@@ -536,6 +539,29 @@ def test_the_table_of_tests_names_what_is_there():
     assert [name for name in files + bugs if not (ROOT / "tests" / name).is_file()] == []
     there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"}
     assert there - {"corpus", "package"} == set(folders)
+
+
+def names_of_nothing(texts: list[str], extra: set[str]) -> list[str]:
+    """The names of ours that only comments have; `rp_writer_*` means all that begin so."""
+    comment = re.compile(r"/\*.*?\*/", re.DOTALL)
+    words = extra.union(*(re.findall(r"\w+", comment.sub(" ", text)) for text in texts))
+    comments = "\n".join(said for text in texts for said in comment.findall(text))
+    named = set(re.findall(r"\b(?:rp|RP)_\w+\*?", comments))
+    return sorted(
+        name
+        for name in named
+        if not (any(w.startswith(name[:-1]) for w in words) if name[-1] == "*" else name in words)
+    )
+
+
+def test_comments_name_what_is_there():
+    """Given the comments of every C file. Expect each RP_... and rp_... in them to be in code."""
+    status = (ROOT / "native/protocol/status.h").read_text()
+    rows = re.findall(r"\bX\((\w+),", status)
+    made = {prefix + row for row in rows for prefix in ("RP_", "RP_COUNT_")}
+    assert names_of_nothing([path.read_text() for path in tracked("*.c", "*.h")], made) == []
+    text = "/* rp_gone() and rp_is(), rp_i*, rp_g*: RP_GONE */ int rp_is(void);"
+    assert names_of_nothing([text], set()) == ["RP_GONE", "rp_g*", "rp_gone"]
 
 
 def test_the_tree_speaks_of_no_machine():

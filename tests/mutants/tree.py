@@ -42,6 +42,8 @@ from tracked import copy_tracked
 COMPILER = os.environ.get("CC", "gcc").split()
 PLAIN = [word for word in COMPILER if word != "ccache"]  # a mutant is compiled once in its life
 BASE = ["-std=c11", "-D_GNU_SOURCE", "-fPIC", f"-I{ROOT / 'native'}"]
+VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+BASE += [f"-DRP_VERSION={VERSION.group(1)}"]
 BASE += [f"-fmacro-prefix-map={ROOT}/="]  # an assertion's text is the same wherever it is compiled
 CFLAGS = [*BASE, "-O1"]  # two thirds of what -O2 takes to compile
 # What a person could not have written by a slip of one sign is no mutant.

@@ -16,7 +16,7 @@ static double turn(void) {
     return bench_ns() - start;
 }
 
-/* One run of 27 x 48 bytes with the running maximum: a whole datagram of 1400. */
+/* One run of 27 x 48 bytes with the largest mass so far: a whole datagram of 1400. */
 static void put_run(void) { put_runs(1, 27, 0); }
 static void put_sample_32(void) { put_sample(32); }
 static void put_sample_512(void) { put_sample(512); }

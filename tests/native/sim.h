@@ -63,7 +63,7 @@ struct sim_table {
 
 struct sim_step {  /* one step a writer has posted */
     uint64_t key;  /* once known, from an acknowledgement, a draw or the region; 0 before */
-    uint64_t mass; /* of its item as posted; UINT64_MAX: the running maximum */
+    uint64_t mass; /* of its item as posted; UINT64_MAX: the largest mass so far */
     uint32_t episode_first; /* number of its episode's first step */
     uint32_t episode_end;   /* number of its closing row; UINT32_MAX while open */
     uint8_t item;           /* an item was posted for it */

@@ -1,7 +1,5 @@
 /* A client's memory has room for all that its options allow, each part by itself; requests
- * and answers that say what cannot be are refused where they are first seen. Situations read
- * "Given ... Expect ...".
- */
+ * and answers that say what cannot be are refused where they are first seen. */
 #include "client/client_parts.h"
 #include "client_world.h"
 

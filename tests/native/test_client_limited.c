@@ -1,7 +1,6 @@
 /* Where a limiter binds all the time nobody stands still: who may go on is asked at once, and
  * no place at the server is kept by a message that does not come. One client plays and draws, in
- * virtual time, over a network that reorders; widths, groups and batches by chance. Situations read
- * "Given ... Expect ...". */
+ * virtual time, over a network that reorders; widths, groups and batches by chance. */
 #include "client_world.h"
 
 enum { AHEAD = 2, STREAMS_MAX = 8, WIDTH_MAX = 64, OPEN_MAX = 8, DRAWS = 150, LONGEST_MS = 100,

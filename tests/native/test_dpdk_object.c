@@ -1,7 +1,6 @@
 /* The object that holds the DPDK transport is found where it is said to be, or beside the
  * file the core is in; one that is not there, is none, or is another version's is a sentence. The
- * objects are made here, with cc. Situations read "Given ... Expect ...".
- */
+ * objects are made here, with cc. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

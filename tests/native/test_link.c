@@ -1,7 +1,6 @@
 /* What a link's callers post is done once and told as it is, and a link that has ended says
  * so to every call. Over loopback, where the callers' own turns are the server's; over kernel UDP
- * where the server has to be away. Situations read "Given ... Expect ...".
- */
+ * where the server has to be away. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>

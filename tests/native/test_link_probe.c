@@ -1,7 +1,5 @@
 /* What measures a link measures what it says: every step put is stored once, every item got
- * is looked at, and the figures are those of the calls. Over kernel UDP, with a server's thread.
- * Situations read "Given ... Expect ...".
- */
+ * is looked at, and the figures are those of the calls. Over kernel UDP, with a server's thread. */
 #include "drive/clock.h"
 #include "drive.h"
 

@@ -1,9 +1,7 @@
 /* What a server measures is what happened: each request once, in the bucket its time lies in,
- * each wait with its length, ages as in the batch, and sessions by place. Situations read "Given
- * ... Expect ...".
+ * each wait with its length, ages as in the batch, and sessions by place.
  *
- * Oracle: tallies kept beside the requests, and a bucket found by walking the bounds.
- */
+ * Oracle: tallies kept beside the requests, and a bucket found by walking the bounds. */
 #include "base/random.h"
 #include "script.h"
 

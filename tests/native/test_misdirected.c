@@ -1,7 +1,6 @@
 /* Two shards on one card, shown over kernel UDP: the card is a few lines here that hand each
  * datagram to the queue its hash picks, as a network card would. Clients that land on the wrong
- * shard are told, move and go on; nobody else can move them. Situations read "Given ... Expect
- * ...". */
+ * shard are told, move and go on; nobody else can move them. */
 #include <arpa/inet.h>
 #include <unistd.h>
 

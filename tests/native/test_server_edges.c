@@ -1,7 +1,6 @@
 /* Rules of the server where they begin and end: the last datagram of a share, the first one
  * of a turn, a body one word too long, a place that lapses behind one that does not, the moment
- * after an attach. Situations read "Given ... Expect ...".
- */
+ * after an attach. */
 #include "script.h"
 
 static struct rp_table_config tables[2];

@@ -168,6 +168,7 @@ static void situation_behind(void) {
     CHECK(run_now(&p, 31, 0, 23, 23, 2) == RP_OK);
     CHECK(run_now(&p, 32, 0, 26, 26, 1) == RP_BLOCKED, "25 is missing");
     CHECK(run_now(&p, 33, 0, 25, 25, 21) == RP_NEVER_FITS);
+    CHECK(script_counter(&p.script, RP_COUNT_refused_never_fits) == 1);
     CHECK(script_counter(&p.script, RP_COUNT_pushes_blocked) == 3);
     CHECK(script_counter(&p.script, RP_COUNT_waits_lapsed) == 0, "it has no place");
     CHECK(run_now(&p, 34, 0, 25, 25, 1) == RP_BLOCKED);

@@ -148,6 +148,8 @@ static void situation_stale(void) {
     struct rp_updated seen = SCRIPT_READ(send(1), struct rp_updated);
     CHECK(seen.stale == 1 && seen.applied == 1 && seen.unknown == 1, "%u %u %u", seen.applied,
           seen.stale, seen.unknown);
+    CHECK(script_counter(&script, RP_COUNT_priorities_stale) == 1);
+    CHECK(script_counter(&script, RP_COUNT_priorities_unknown) == 1);
     script_close(&script);
     check_group("5 stale is normal life");
 }

@@ -101,6 +101,7 @@ static void situation_publish(void) {
     CHECK(rp_server_weights_version(script.server) == 1);
     read_back(0, 1, 1);
     read_back(1, 1, 1);
+    CHECK(script_counter(&script, RP_COUNT_blob_datagrams) == 2 * script.port.out_count);
     CHECK(script_counter(&script, RP_COUNT_weights_pieces) == 4);
     CHECK(script_counter(&script, RP_COUNT_weights_published) == 1);
     script_close(&script);
@@ -547,6 +548,7 @@ static void situation_room(void) {
     CHECK(disk.asked == 2, "as much was not refused before");
     disk.full = 0;
     CHECK_STATUS(piece(&client, 11, 0), RP_DISK_FULL);
+    CHECK(script_counter(&script, RP_COUNT_refused_disk) == 11);
     script.server->weights_room[0] = SIZE - 50; /* less lacks than was refused */
     CHECK(version_of(piece(&client, 12, 0)) == 0 && disk.asked == 3 && disk.taken == 50);
     script.server->weights_room[0] = 0;

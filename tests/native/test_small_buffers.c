@@ -1,7 +1,6 @@
 /* No number of sessions is refused for what a host gives its sockets, and traffic gets
  * through what they hold. 212992 bytes is what Linux gives a user by default (net.core.rmem_max);
- * asking for that much is the same for root, and on any host. Situations read "Given ... Expect".
- */
+ * asking for that much is the same for root, and on any host. */
 #include <stdlib.h>
 
 #include "drive.h"

@@ -292,8 +292,8 @@ static void one_among_zeros(bool portable) {
 }
 
 /* flashbax#58 and torchrl#3925: given priorities through the power. Expect the leaf to be the power
- * of the priority once, to the bit, and a new item at the running maximum to weigh exactly as much
- * as the item that set it. */
+ * of the priority once, to the bit, and a new item at the largest mass so far to weigh exactly as
+ * much as the item that set it. */
 static void masses_arrive_unrounded(bool portable) {
     struct rp_power power;
     CHECK(rp_power_exponent(0.6, &power) == 0);

@@ -283,7 +283,7 @@ static void check_statuses(void) {
 }
 
 /* Given an update of a key whose slot holds a newer step, expect stale, the newer item's mass and
- * the running maximum untouched; given one of a key never issued, unknown. */
+ * the largest mass so far untouched; given one of a key never issued, unknown. */
 static void check_recycled(void) {
     struct rp_table_config config = plain_config(1024);
     struct fixture t;
@@ -310,7 +310,7 @@ static void check_recycled(void) {
     push(&t, 1040, 1, RP_RUN_ITEM);
     key = 1024 + 1040;
     CHECK(rp_table_lookup(&t.table, &request, &key, &head, &item) == RP_OK);
-    CHECK(item.mass == RP_POWER_ONE, "a stale update raised the running maximum");
+    CHECK(item.mass == RP_POWER_ONE, "a stale update raised the largest mass so far");
     fixture_close(&t);
     check_group("an update of a recycled slot is stale");
 }

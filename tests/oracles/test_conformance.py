@@ -253,7 +253,7 @@ def test_large_images_are_stored_at_every_mtu(place, mtu):
 
 
 def test_items_nobody_creates_are_created(place):
-    """Given add_batch and no more. Expect one item a step, at the running maximum."""
+    """Given add_batch and no more. Expect one item a step, at the largest priority so far."""
     with place.pair(table(plan=NStep(2))) as (_, client):
         episodes = Episodes(SMALL, 2, 6)
         with client.writer("main", 2, autoreset="disabled") as writer:

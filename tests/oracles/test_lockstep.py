@@ -185,7 +185,7 @@ class Late:
         self.waiting, self.results, self.number = [], np.zeros(3, int), 0
 
     def write(self):
-        """Rows; every anchor that is ready becomes an item, one in four by the running maximum."""
+        """Rows; every anchor that is ready becomes an item, one in four by the largest priority."""
         ready = self.both.append(random_rows(self.rng, self.number))
         self.number += 1
         for stream, step in zip(ready.streams, ready.steps, strict=True):

@@ -72,7 +72,7 @@ class Rows:
             assert key not in self.value, f"key {key} was given twice"
             self.value[key] = value
             if priorities is None:
-                self.priority[key] = float("nan")  # the running maximum of its moment
+                self.priority[key] = float("nan")  # the largest priority so far of its moment
             else:
                 self.priority[key] = priorities[i]
         self.created += len(values)

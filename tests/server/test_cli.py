@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import signal
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 from conformance import plain
 
-from replay_server import Client, Prioritized, Server, Table, _native
+from replay_server import Client, Prioritized, Server, Table, _native, errors
 from replay_server.__main__ import EXIT_HOST, EXIT_USAGE, ServeArgs, main, parser
+from replay_server.server import ServerOptions
+from replay_server.support.toml import tomllib
 
 NO_CORE = "; the cores this process may use are 0" if _native.PINS else ", and no thread is pinned"
 
@@ -211,3 +214,49 @@ def test_a_table_without_a_file_has_the_defaults_of_a_table():
     assert ServeArgs.alpha == Prioritized().alpha
     assert ServeArgs.capacity == fields["capacity"].default
     assert ServeArgs.writers == fields["writers"].default
+
+
+# Where a default is worked out, or is easier to read in another unit: what the page says of it.
+WORKED_OUT = {
+    "seed": "drawn",
+    "mtu": "the url's",
+    "sessions_per_address": "three quarters",
+    "receive_budget": "half the port",
+    "weights_max": "64 MiB",
+}
+
+
+def as_the_page_says(name: str, value: object) -> str:
+    if name in WORKED_OUT:
+        assert value in (0, None, 64 << 20)
+        return WORKED_OUT[name]
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", " ") if value >= 10_000 else str(value)
+    return f'`"{value}"`' if value else "none"
+
+
+def test_pages_and_sentences_say_the_defaults_of_a_server():
+    """Given the table of docs/operations.md, deploy/server.toml, and who else names a default.
+    Expect each option of ServerOptions in the table with its default, and the same elsewhere."""
+    defaults = {f.name: f.default for f in dataclasses.fields(ServerOptions)}
+    page = (ROOT / "docs/operations.md").read_text()
+    _, rows = page.split("| field | default | what it is |")
+    told = {}
+    for fields, texts in re.findall(
+        r"^\| (`.+?) \| (.+?) \| ", rows.split("\n\n")[0], re.MULTILINE
+    ):
+        names, words = re.findall(r"\w+", fields), texts.split(", ")
+        told |= zip(names, words if len(words) > 1 else words * len(names), strict=True)
+    assert told == {name: as_the_page_says(name, value) for name, value in defaults.items()}
+    shown = tomllib.loads((ROOT / "deploy/server.toml").read_text())["server"]
+    named = ("sessions", "idle_ms", "batch_max", "weights_max")
+    assert {name: shown[name] for name in named} == {name: defaults[name] for name in named}
+    assert shown["sessions_per_address"] == defaults["sessions"] * 3 // 4
+    idle_ms = defaults["idle_ms"]
+    assert f"\nidle_ms = {idle_ms:_} " in page
+    assert f"`idle_ms` ({idle_ms // 1000} s)" in (ROOT / "docs/sessions.md").read_text()
+    assert f"idle_ms ({idle_ms // 1000} s by default)" in errors._WAIT
+    (option,) = (field for field in dataclasses.fields(ServeArgs) if field.name == "idle_ms")
+    assert f"given up; {idle_ms} if neither says it" in option.metadata["help"]

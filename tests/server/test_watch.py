@@ -22,12 +22,14 @@ from conformance import plain, plain_rows
 
 from replay_server import Client, LimiterBlocked, SamplesPerInsert, Server, Timeout
 from replay_server.__main__ import EXIT_USAGE, main
+from replay_server._native import COUNTER_SENTENCES
 from replay_server.observe.measures import BOUNDS, Histogram
 from replay_server.observe.metrics import Endpoint, MetricsOptions
-from replay_server.observe.snapshot import Look, source_of
+from replay_server.observe.snapshot import Look, TableLook, source_of
 from replay_server.observe.watch import Between, line, minus, quantile, view, watch
 
 ROOT = Path(__file__).resolve().parents[2]
+COUNTED = dict.fromkeys(COUNTER_SENTENCES, 0)
 
 
 def buckets_of(values) -> tuple:
@@ -109,6 +111,24 @@ def test_looking_moves_no_counter_of_refusals():
         source.close()
     assert [table.name for table in looks[1].tables] == ["main", "other"]
     assert looks[1].counters["refused_table"] == 0
+
+
+def test_what_is_read_by_keys_is_not_drawn():
+    """Given looks 2 s apart, between them 20 items drawn and 480 read by keys; then the table
+    emptied. Expect 10 drawn per second, in a line and in the view, then none."""
+    tables = [TableLook("main", 100, 1000, 100, drawn, 0.0) for drawn in (40, 60, 0)]
+    looks = [
+        dataclasses.replace(
+            look_at(10.0 + 2 * i, 100),
+            counters=COUNTED | {"items_sampled": 500 * i},
+            tables=(table,),
+        )
+        for i, table in enumerate(tables)
+    ]
+    assert "drawn/s - " in line(looks[0], None)
+    assert "drawn/s 10 " in line(looks[1], looks[0])
+    assert re.search(r"drawn/s +10$", "\n".join(view(looks[1], looks[0])), re.MULTILINE)
+    assert "drawn/s 0 " in line(looks[2], looks[1])
 
 
 def test_a_first_line_tells_no_rates():

@@ -172,7 +172,7 @@ class Replay:
         return self.head - 1
 
     def create(self, stream: int, number: int, priority: float | None = None) -> int:
-        """Make the step an item; None takes the running maximum. Returns its key."""
+        """Make the step an item; None takes the largest mass so far. Returns its key."""
         key = self.streams[stream][number]
         step = self.steps[key]
         assert not step.end and not step.is_item, "one item a step, none at a closing row"
