@@ -1,9 +1,9 @@
 """Which items exist already, as far as their writer remembers: one stretch of anchors a stream.
 
 Anchors that the caller does not take become items with the largest priority so far, and the caller
-is not asked (writer.py). A caller that comes later with priorities for them is warned, and they are not
-created twice. Only the newest stretch is kept in which every anchor was made: so the cost does not
-grow while the writer lives. Of older anchors the server decides.
+is not asked (writer.py). A caller that comes later with priorities for them is warned, and they are
+not created twice. Only the newest stretch is kept in which every anchor was made: so the cost does
+not grow while the writer lives. Of older anchors the server decides.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def warn_of_made(table: str) -> None:
     warn(
         f"table {table!r}: create_items for items that exist already: an earlier create_items made "
         "them, or another call came before it and made them with the largest priority so far; "
-        "they stay as they are; call create_items right after add, once for each anchor, or set their "
-        "priorities with client.update_priorities",
+        "they stay as they are; call create_items right after add, once for each anchor, or set "
+        "their priorities with client.update_priorities",
         RuntimeWarning,
     )
