@@ -52,6 +52,7 @@ COUNTERS = tuple(text(lib.rp_counter_name(i)) for i in range(lib.rp_counter_coun
 COUNTER_SENTENCES = {name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)}
 NUMBERS = {name: i for i, name in enumerate(STATUSES)}
 PENDING, FULL, CLOSED = NUMBERS["PENDING"], -NUMBERS["FULL"], -NUMBERS["CLOSED"]
+TIMEOUT = -NUMBERS["TIMEOUT"]
 if unmapped := set(STATUSES) - STATUS_NAMES - {"OK"}:
     raise ImportError(f"errors.py has no error for {', '.join(sorted(unmapped))}")
 
@@ -435,9 +436,10 @@ class Link(Owned):
             if status != PENDING:
                 return status
             until, late = Deadline(timeout), Deadline(timeout + 5.0)
+            heard = None if memory.ticket else self.heard()  # there is no room: does anybody answer
             while status == PENDING:
                 if not memory.ticket and not until.left():
-                    return FULL
+                    return FULL if self.heard() != heard else TIMEOUT
                 if not late.left():
                     raise error("TIMEOUT", what)
                 if meanwhile:
@@ -462,6 +464,10 @@ class Link(Owned):
             self._pumping.discard(who)
             if not self._pumping:
                 check(lib.rp_link_stop_pump(self.raw), "stopping the link's thread")
+
+    def heard(self) -> int:
+        """How many datagrams came: where none does, what finds no room waits for a server."""
+        return self.counters()["datagrams_in"]
 
     def counters(self) -> dict[str, int]:
         """The client's own counters by name."""

@@ -3,7 +3,7 @@
 `Server([table], url)` serves when the constructor returns; `close` or the end of `with` stops it
 cleanly. `loopback://NAME` servers have no thread: a client that waits for one runs its turn, in
 the same process. With `virtual_clock=True` their time is counted in turns, so that a run can be
-repeated bit by bit.
+repeated bit by bit, where each writer is flushed before a draw: else its rows leave by the clock.
 
 Without a key only addresses of this machine are served. With `insecure=True` others are too: then
 anybody who reaches the port may read and write the tables.

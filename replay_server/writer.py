@@ -46,7 +46,7 @@ from .writing.created import Made
 from .writing.fast_path import DECLINED, NO_END, FastPath
 from .writing.finals import require_said
 from .writing.following import NUMBERS, Following
-from .writing.gaps import Untaken, close_gap, cut_off, give_up, look_at
+from .writing.gaps import Untaken, close_gap, cut_off, end_of, give_up, look_at
 from .writing.plain_rows import ask_for_place, take_ledger, writer_error
 from .writing.writers import (
     NOT_TAKEN,
@@ -181,7 +181,8 @@ class Writer:
         SpecError names column, expected and got, or what contradicts the writer's mode.
         LimiterBlocked or Timeout: rows added before were not let in within the writer's timeout.
         The step was not taken then. After Ctrl-C a note on KeyboardInterrupt (__notes__, Python
-        3.11) says whether it was; without a note the call had not begun, or was over.
+        3.11) says whether it was; without a note the call had not begun, or was over: go on with
+        the next step.
         """
         said = (terminated, truncated, next_observation, infos, final_observation)
         return self._add(observation, action, reward, said, life_lost, extras)
@@ -312,7 +313,9 @@ class Writer:
         """Reports that environments were reset by hand (`mask`: bool [streams]; None: all).
 
         An episode that is open there ends, as truncated, at `final_observation`: the last that
-        `step` returned, with the axes of `add_batch`. ConfigError where that is missing.
+        `step` returned, with the axes of `add_batch`. ConfigError where that is missing, SpecError
+        where it is not what the newest step led to. Behind a step that was not taken the episode
+        ends before it, whatever that step returned.
         """
         cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if self._held or self._owner == -get_ident() or cut.any():
@@ -331,7 +334,8 @@ class Writer:
                 "the last observation that step returned there"
             )
         if cut.any():
-            self._put(self._rows.cut(cut, final_observation), 1, "ending episodes")
+            final = end_of(self, cut, final_observation)
+            self._put(self._rows.cut(cut, final), 1, "ending episodes")
         self._rows.restart(mask)
 
     _restart_alone = alone(_restart)

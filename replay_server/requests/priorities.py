@@ -154,7 +154,7 @@ class Updates:
         checked_priorities(priorities, len(keys))
         warn_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._warned)
         self._wake(timeout)
-        begin, until, what = 0, Deadline(timeout), table.updating
+        begin, until, what, heard = 0, Deadline(timeout), table.updating, -1
         timeout_ns = nanoseconds(timeout)
         while begin < len(keys):
             taken = lib.rp_link_update_queue(
@@ -167,8 +167,10 @@ class Updates:
                 timeout_ns,
                 min(until.left(), lib.RP_SLICE_NS),
             )
+            if taken == 0 and heard < 0:
+                heard = self._link.heard()
             if taken == 0 and not until.left():
-                raise _native.error("FULL", what)
+                raise _native.error("FULL" if self._link.heard() != heard else "TIMEOUT", what)
             begin += _native.check(taken, what)
 
 

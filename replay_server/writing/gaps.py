@@ -156,6 +156,29 @@ def close_gap(writer: Writer, observation: Any, next_observation: Any, said: tup
     untaken.gap = untaken.waits = False
 
 
+def end_of(writer: Writer, cut: np.ndarray, final_observation: Any) -> Any:
+    """The observation that open episodes, bool [B], end at where the caller says
+    `final_observation`: that of the newest step that was taken, where it is known. SpecError where
+    the two differ, but behind a step that was not taken: it led to the other one."""
+    last, observed = writer._last, writer._rows._observed
+    if last is None:
+        return final_observation
+    try:
+        known = observed(last)
+    except SpecError:
+        return final_observation
+    alike = _alike(observed(final_observation), known, cut)
+    if writer._untaken.waits and not alike[cut].all():
+        return last
+    if not alike[cut].all():
+        stream = np.argmax(cut & ~alike)
+        raise SpecError(
+            f"final_observation of stream {stream} is not what its newest step led to: hand in the "
+            "last observation that step returned, not the one that reset did"
+        )
+    return final_observation
+
+
 def _is_written(writer: Writer, last: Any, next_observation: Any) -> bool:
     """Whether it is not known what `last` was: not given, no observation, or in memory that step
     wrote over since."""

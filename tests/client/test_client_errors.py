@@ -15,7 +15,7 @@ import pytest
 from conformance import ROWS, plain, plain_rows
 
 import replay_server
-from replay_server import Client, ConfigError, Server, Table, _native, errors
+from replay_server import Client, ConfigError, Server, Table, Timeout, _native, errors
 from replay_server.training.contact import describe
 from replay_server.writer import KEPT
 
@@ -301,3 +301,18 @@ def test_numbers_that_no_float_holds_are_refused_in_a_sentence():
         with pytest.raises(ConfigError, match="timeout is 'x'"):
             writer.close("x")
         writer.close()
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_priorities_that_nobody_takes_wait_for_a_server(wait):
+    """Given a server that is gone, and a queue of updates that fills. Expect what is told of every
+    other call: that no answer came, not that less should be done at once."""
+    with Server([plain()], "udp://127.0.0.1:0") as server:
+        client = Client(server.address, timeout=0.5)
+        client.extend("main", plain_rows(100))
+        batch = client.sample("main", 64)
+        server.close()
+    with pytest.raises(Timeout, match="is the server running"):
+        for _ in range(1000):
+            client.update_priorities("main", batch, np.ones(64), wait=wait)
+    client.close(0)

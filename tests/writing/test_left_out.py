@@ -192,3 +192,34 @@ def test_a_step_that_is_left_out_where_nothing_moves_is_known_by_its_flags():
             writer.add_batch(**given)
             added = writer.flush().steps_stored - before
             assert added == (2 + 1) * again + 2 * (not again) + 1 + 2
+
+
+def add(writer, place, reward=1.0):
+    """One step of a single environment, from `place` to the next."""
+    here, there = (np.array([at], np.float32) for at in (place, place + 1))
+    writer.add_step(here, 0, there, reward, False, False)
+
+
+@pytest.mark.parametrize("plan", [FEW, MANY])
+def test_an_episode_ends_where_its_newest_step_led(plan):
+    """Given restarts with the reset's observation, and with that of a step that was refused. Expect
+    the former refused, with the episode open as before, and in the latter the episode to end
+    before that step: each item leads from a place to a later one of its episode."""
+    with Server([Table("m", SPEC, plan, 1024)], seed=1) as server, Client(server.address) as client:
+        writer = client.writer("m")
+        for episode in range(10):
+            for place in range(5):
+                add(writer, 100 * episode + place)
+            with pytest.raises(SpecError, match="not what its newest step led to"):
+                writer.restart(final_observation=np.array([100 * episode + 100], np.float32))
+            if episode % 2:
+                with pytest.raises(SpecError, match="finite"):
+                    add(writer, 100 * episode + 5, float("nan"))
+                writer.restart(final_observation=np.array([100 * episode + 6], np.float32))
+            else:
+                writer.restart(final_observation=np.array([100 * episode + 5], np.float32))
+        writer.close()
+        drawn = client.sample("m", 512).transitions(1.0)
+        begins, ends = drawn.observations[:, 0], drawn.next_observations[:, 0]
+        assert set(begins) == {100.0 * e + p for e in range(10) for p in range(5)}
+        assert (ends - begins == drawn.rewards).all() and (ends % 100 <= 5).all()

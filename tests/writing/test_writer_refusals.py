@@ -532,7 +532,7 @@ def test_what_close_makes_no_items_of(served, restarts):
     for _ in range(10):
         writer.add(**step())
     if restarts:
-        writer.restart(final_observation=np.zeros(3, np.float32))
+        writer.restart(final_observation=np.ones(3, np.float32))
     writer.close()
     assert served.size("main") == (10 if restarts else 8)
 
