@@ -160,9 +160,9 @@ def transitions_of(
     if device is not None:
         check_device(device, False)
     ahead = _require_transitions(batch)
-    data, weights = batch.data, batch.weights
+    data, weights = {n: part for n, part in batch.data.items() if _is_used(n)}, batch.weights
     if device is not None or not all(isinstance(part, np.ndarray) for part in data.values()):
-        data = {name: tensor_of(part, device) for name, part in data.items()}
+        data = {name: tensor_of(part, device, name) for name, part in data.items()}
         weights = tensor_of(weights, next(iter(data.values())).device)
     reward, terminated = data["reward"], data["terminated"] != 0
     if reward_clip is not None:
@@ -196,15 +196,16 @@ def _observations(data: dict[str, Any], ahead: np.ndarray) -> tuple[dict, dict]:
     return now, following
 
 
-def tensor_of(part: Any, device: Any = None) -> Any:
+def tensor_of(part: Any, device: Any = None, name: str = "") -> Any:
     """A tensor, in shared memory where possible. uint16 and wider become int64, which torch can
-    count with; ConfigError for what int64 does not hold."""
+    count with; ConfigError for what int64 does not hold, with the column's name."""
     import torch
 
     if isinstance(part, np.ndarray) and part.dtype.kind == "u" and part.dtype.itemsize > 1:
         if part.dtype.itemsize == 8 and part.size and part.max() > INT64_MAX:
+            of = f"column {name!r}: " if name else ""
             raise ConfigError(
-                f"{part.max()} is beyond int64, torch's widest integer to count with: take the "
+                f"{of}{part.max()} is beyond int64, torch's widest integer to count with: take the "
                 "batch without device=, or keep such numbers as two columns of uint32"
             )
         part = part.astype(np.int64)
@@ -264,6 +265,12 @@ def _require_n_step(batch: Any) -> None:
 
 def _is_of(group: str, column: str) -> bool:
     return column == group or column.startswith(group + "/")
+
+
+def _is_used(column: str) -> bool:
+    """Whether transitions are made of it; what else a batch has stays where it is."""
+    whole, following = column in ("reward", "terminated"), column.removeprefix("next_")
+    return whole or _is_of("observation", following) or _is_of("action", column)
 
 
 def leaves(group: str, columns: dict[str, Any]) -> Any:

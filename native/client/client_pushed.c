@@ -288,12 +288,12 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
         return CLIENT_TAKEN;
     }
     rp_client_message_state(client, index, MESSAGE_BLOCKED);
-    rp_client_count(client, RP_COUNT_pushes_blocked);
+    rp_client_count(client, hold.need > 0 ? RP_COUNT_pushes_blocked : RP_COUNT_pushes_early);
     if (writer->probe == index) {
         writer->probe = CLIENT_NONE;
     }
     writer->blocked = 1;
-    writer->state.need = hold.need > 0 ? hold.need : 1;
+    writer->state.need = hold.need > 0 ? hold.need : writer->state.need; /* 0: no limiter's */
     if (hold.noted) {
         writer->noted = index;
     }

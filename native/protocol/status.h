@@ -160,7 +160,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(waits_withdrawn,           "held-back requests withdrawn by their client") \
     X(drop_far,                  "dropped: a push that reserves too far ahead of what arrived") \
     X(refused_disk,              "refused: the disk has no room for the blob") \
-    X(weights_dropped,           "publications given up at attach: damaged, or no room on the disk")
+    X(weights_dropped,           "publications given up at attach: damaged, or without room") \
+    X(pushes_early,              "push datagrams held back for earlier steps of their writer")
 
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };

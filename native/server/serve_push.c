@@ -155,6 +155,15 @@ static void forget_note(struct rp_call *call, const struct rp_table *table) {
     }
 }
 
+/* An earlier step of its writer has not come: no limiter holds it, so nothing is needed. */
+static int hold_early(struct rp_call *call) {
+    struct rp_blocked nothing = {.need = 0};
+    memcpy(rp_serve_room(call), &nothing, sizeof nothing);
+    call->status = RP_BLOCKED;
+    rp_server_count(call->server, RP_COUNT_pushes_early);
+    return sizeof nothing;
+}
+
 static int serve(struct rp_call *call, struct rp_table *table) {
     struct push push;
     int status = parse(&call->view, &push);
@@ -179,26 +188,23 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     }
     ask(table, writer, &push);
     if (push.early) { /* held back without a place: what it waits for is its own writer's */
-        rp_table_asked_in_vain(table);
         forget_note(call, table);
-        return rp_serve_hold(call, RP_WAIT_PUSH, &(struct rp_blocked){.need = 1});
+        return hold_early(call);
     }
     int far = is_far(table, writer, &push);
-    if (push.items > 0) { /* a PUSH that creates nothing is never held back */
+    if (push.items > 0) { /* no limiter holds back what creates nothing */
         struct rp_asked asked = {.items = push.items,
                                  .far = far,
                                  .held = rp_writer_held(table, writer),
                                  .request.epoch = push.head->epoch};
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {
-            rp_table_asked_in_vain(table);
-            return held_back;
+                return held_back;
         }
     } else {
         forget_note(call, table);
     }
     if (far) { /* a PUSH that is held back was answered BLOCKED above, however far it is */
-        rp_table_asked_in_vain(table);
         rp_server_count(call->server, RP_COUNT_drop_far);
         return RP_SERVED;
     }
@@ -221,8 +227,10 @@ int rp_serve_push(struct rp_call *call) {
         && !rp_share_allows(server, call->session, 0)) {
         return rp_serve_drop(call);
     }
-    uint64_t before = rp_table_vain(table);
+    uint64_t before = rp_table_vain(table), items = server->counters[RP_COUNT_items_created];
     int result = serve(call, table);
+    int makes_none = server->counters[RP_COUNT_items_created] == items;
+    rp_table_asked(table, makes_none || rp_table_vain(table) > before);
     rp_share_take(server, call->session, rp_table_vain(table) - before);
     if (result < 0) {
         forget_note(call, table);

@@ -12,13 +12,16 @@
  *
  *       debt ends = max(debt ends, turn's begin) + time taken * 3 / 2
  *
- *   Beyond SLACK_NS of debt those are refused who took their part of late or more of it, and beyond
- *   ALL_NS everybody. What is of late: half of it counts in the next window of time, a quarter in
- *   the one behind that.
+ *   Beyond SLACK_NS of debt those are refused who took more of late than a part of what all took,
+ *   divided by how many they are: all of that part at SLACK_NS, none at ALL_NS. It has to shrink:
+ *   of many that take alike half are always below their part, and would keep the debt where nobody
+ *   is let through. What is of late: half of it counts in the next window of time, a quarter in the
+ *   one behind that.
  *
  * A turn's time is what a clock says: the thread may have been asleep, or others' work have been
- * long. So no debt is longer than DEBT_NS when a turn ends. A server that finds its port empty
- * charges nobody: what nobody else waits for is no one's loss.
+ * long. So no debt is longer than DEBT_NS when a turn ends. A burst that empties the port charges
+ * nobody, and refuses nobody: what nobody else waits for is no one's loss. So requests that come
+ * fast, but are fewer than a burst, may take all of the time.
  */
 #include "server/share.h"
 
@@ -66,10 +69,12 @@ static struct rp_line *line_now(struct rp_server *server, uint32_t session) {
     return line;
 }
 
-/* Does it take less than its part of what all take? */
-static int takes_little(const struct rp_shares *shares, const struct rp_line *line) {
-    uint64_t sharers = rp_max(shares->sharers, shares->sharers_last);
-    return (double)line->used_ns * (double)sharers < (double)shares->used_ns;
+/* Does it take less than the part that so long a debt, from SLACK_NS to ALL_NS, leaves it? */
+static int takes_little(const struct rp_shares *shares, const struct rp_line *line,
+                        uint64_t debt_ns) {
+    double sharers = (double)rp_max(shares->sharers, shares->sharers_last);
+    double left = (double)(ALL_NS - debt_ns) / (ALL_NS - SLACK_NS);
+    return (double)line->used_ns * sharers < (double)shares->used_ns * left;
 }
 
 int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) {
@@ -82,7 +87,8 @@ int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) 
     if (!shares->behind || shares->debt_end_ns <= server->now_ns + SLACK_NS) {
         return 1;
     }
-    return shares->debt_end_ns <= server->now_ns + ALL_NS && takes_little(shares, line);
+    uint64_t debt_ns = shares->debt_end_ns - server->now_ns;
+    return debt_ns <= ALL_NS && takes_little(shares, line, debt_ns);
 }
 
 /* A turn has fewer takers: each datagram and each release may be one, and what it is paired with.

@@ -270,8 +270,10 @@ uint64_t rp_table_vain(const struct rp_table *table) {
     return table->private->work_vain;
 }
 
-void rp_table_asked_in_vain(struct rp_table *table) {
-    table->private->work_vain += table->private->work_asked;
+void rp_table_asked(struct rp_table *table, int in_vain) {
+    struct rp_table_private *p = table->private;
+    p->work_vain += in_vain ? p->work_asked : 0;
+    p->work_asked = 0;
 }
 
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create) {

@@ -118,8 +118,8 @@ void rp_table_info(const struct rp_table *table,
 uint64_t rp_table_epoch(const struct rp_table *table);
 /* Links followed so far for creates that made no item. */
 uint64_t rp_table_vain(const struct rp_table *table);
-/* What rp_writer_create_items counted last is not made now: its links were followed in vain. */
-void rp_table_asked_in_vain(struct rp_table *table);
+/* What rp_writer_create_items counted last is over; 1: its links were followed in vain, too. */
+void rp_table_asked(struct rp_table *table, int in_vain);
 uint64_t rp_table_capacity(const struct rp_table *table);
 uint32_t rp_table_plan_count(const struct rp_table *table);
 uint32_t rp_table_item_bytes(const struct rp_table *table, uint32_t plan);

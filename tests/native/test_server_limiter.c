@@ -162,14 +162,15 @@ static void situation_behind(void) {
     struct script_answer answer = script_push(&p.script, &p.client, 1, 31, &push);
     CHECK_STATUS(answer, RP_BLOCKED);
     struct rp_blocked told = SCRIPT_READ(answer, struct rp_blocked);
-    CHECK(told.noted == 0 && told.by_size == 0 && told.need == 1);
+    CHECK(told.noted == 0 && told.by_size == 0 && told.need == 0, "it waits for its own writer's");
     CHECK(draw(&p, 2, 5) == RP_OK);
     CHECK(script_counter(&p.script, RP_COUNT_releases) == 1);
     CHECK(run_now(&p, 31, 0, 23, 23, 2) == RP_OK);
     CHECK(run_now(&p, 32, 0, 26, 26, 1) == RP_BLOCKED, "25 is missing");
     CHECK(run_now(&p, 33, 0, 25, 25, 21) == RP_NEVER_FITS);
     CHECK(script_counter(&p.script, RP_COUNT_refused_never_fits) == 1);
-    CHECK(script_counter(&p.script, RP_COUNT_pushes_blocked) == 3);
+    CHECK(script_counter(&p.script, RP_COUNT_pushes_blocked) == 1);
+    CHECK(script_counter(&p.script, RP_COUNT_pushes_early) == 2);
     CHECK(script_counter(&p.script, RP_COUNT_waits_lapsed) == 0, "it has no place");
     CHECK(run_now(&p, 34, 0, 25, 25, 1) == RP_BLOCKED);
     CHECK(p.script.server->waiting[RP_WAIT_PUSH][1].count == 1);

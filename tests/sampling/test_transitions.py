@@ -175,8 +175,19 @@ def test_what_torch_cannot_count_is_refused():
         if most < 2**63:
             assert batch.transitions(0.9, "cpu").observations[3, 1] == most
         else:
-            with pytest.raises(ConfigError, match=r"9223372036854775808 is beyond int64"):
+            sentence = r"column 'observation': 9223372036854775808 is beyond int64"
+            with pytest.raises(ConfigError, match=sentence):
                 batch.transitions(0.9, "cpu")
+
+
+def test_what_transitions_do_not_hold_stays_where_it_is():
+    """Given an extra column that no tensor holds. Expect transitions on a device all the same."""
+    data, ahead = windows(1)
+    data["hash"] = np.full_like(data["action"], 2**63, np.uint64)
+    batch = batch_from(data, ahead, np.ones(40))
+    for device in (None, "cpu"):
+        got = batch.transitions(0.9, device)
+        assert np.array_equal(np.asarray(got.rewards), np.asarray(batch.transitions(0.9).rewards))
 
 
 def test_the_default_dtype_of_torch_is_not_that_of_discounts():
