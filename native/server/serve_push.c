@@ -223,15 +223,17 @@ int rp_serve_push(struct rp_call *call) {
         rp_wait_keep(server, rp_wait_note(server, RP_WAIT_PUSH, call->session, table->number));
     }
     const struct rp_push *push = (const void *)call->view.body;
-    if (push->create_count > 0 && !call->released
-        && !rp_share_allows(server, call->session, 0)) {
+    int looks = push->create_count > 0;
+    if (looks && !call->released && !rp_share_allows(server, call->session, 0)) {
         return rp_serve_drop(call);
     }
     uint64_t before = rp_table_vain(table), items = server->counters[RP_COUNT_items_created];
     int result = serve(call, table);
-    int makes_none = server->counters[RP_COUNT_items_created] == items;
-    rp_table_asked(table, makes_none || rp_table_vain(table) > before);
-    rp_share_take(server, call->session, rp_table_vain(table) - before);
+    if (looks) {
+        int makes_none = server->counters[RP_COUNT_items_created] == items;
+        rp_table_asked(table, makes_none || rp_table_vain(table) > before);
+        rp_share_take(server, call->session, rp_table_vain(table) - before);
+    }
     if (result < 0) {
         forget_note(call, table);
     }

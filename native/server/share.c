@@ -79,6 +79,9 @@ static int takes_little(const struct rp_shares *shares, const struct rp_line *li
 
 int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) {
     const struct rp_shares *shares = &server->shares;
+    if (!shares->behind && items == 0) {
+        return 1;
+    }
     const struct rp_line *line = line_now(server, session);
     uint64_t most = (uint64_t)server->limits.batch_max * (server->limits.records + 1);
     if ((uint64_t)line->turn_drawn + items > most) {
@@ -97,12 +100,14 @@ _Static_assert(RP_SHARE_TAKERS >= 2 * (RP_BURST + RP_RELEASES_MAX), "there is ro
 
 void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work) {
     struct rp_shares *shares = &server->shares;
-    struct rp_line *line = line_now(server, session);
-    if (!shares->behind || work == 0
-        || (line->turn_work == 0 && shares->taker_count == RP_SHARE_TAKERS)) {
+    if (!shares->behind || work == 0) {
         return;
     }
+    struct rp_line *line = line_now(server, session);
     if (line->turn_work == 0) {
+        if (shares->taker_count == RP_SHARE_TAKERS) {
+            return;
+        }
         shares->takers[shares->taker_count++] = session;
     }
     line->turn_work += work;
