@@ -188,7 +188,7 @@ static inline int rp_file_has_room(int file, uint64_t offset, uint64_t bytes) {
         return 1;
     }
     uint64_t free_blocks = geteuid() == 0 ? disk.f_bfree : disk.f_bavail; /* some are for root */
-    uint64_t room = (uint64_t)free_blocks * disk.f_frsize;
+    uint64_t room = free_blocks * disk.f_frsize;
     if (bytes <= room) {
         return 1;
     }

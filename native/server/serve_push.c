@@ -155,15 +155,6 @@ static void forget_note(struct rp_call *call, const struct rp_table *table) {
     }
 }
 
-/* An earlier step of its writer has not come: no limiter holds it, so nothing is needed. */
-static int hold_early(struct rp_call *call) {
-    struct rp_blocked nothing = {.need = 0};
-    memcpy(rp_serve_room(call), &nothing, sizeof nothing);
-    call->status = RP_BLOCKED;
-    rp_server_count(call->server, RP_COUNT_pushes_early);
-    return sizeof nothing;
-}
-
 static int serve(struct rp_call *call, struct rp_table *table) {
     struct push push;
     int status = parse(&call->view, &push);
@@ -189,7 +180,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     ask(table, writer, &push);
     if (push.early) { /* held back without a place: what it waits for is its own writer's */
         forget_note(call, table);
-        return hold_early(call);
+        return rp_serve_hold(call, RP_WAIT_PUSH, &(struct rp_blocked){.need = 0});
     }
     int far = is_far(table, writer, &push);
     if (push.items > 0) { /* no limiter holds back what creates nothing */

@@ -89,8 +89,9 @@ static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct r
 int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_blocked *blocked) {
     memcpy(rp_serve_room(call), blocked, sizeof *blocked);
     call->status = RP_BLOCKED;
-    rp_server_count(call->server, kind == RP_WAIT_PUSH ? RP_COUNT_pushes_blocked
-                                                       : RP_COUNT_samples_blocked);
+    rp_server_count(call->server, kind == RP_WAIT_SAMPLE ? RP_COUNT_samples_blocked
+                                  : blocked->need > 0    ? RP_COUNT_pushes_blocked
+                                                         : RP_COUNT_pushes_early);
     return sizeof *blocked;
 }
 

@@ -121,14 +121,18 @@ static int take_room(struct rp_server *server, uint64_t slot, uint64_t size) {
     return 0;
 }
 
+void rp_server_give_up_assembly(struct rp_server *server) {
+    rp_intent_set(&server->intent, &server->weights->session, 0);
+    rp_intent_commit(&server->intent);
+    rp_server_count(server, RP_COUNT_weights_dropped);
+}
+
 /* What another process was assembling goes on in room of this one's: the file may have been moved
  * to another disk since. Its room is there already, nearly always; else it is given up. */
 void rp_server_back_assembly(struct rp_server *server) {
-    struct rp_weights *weights = server->weights;
+    const struct rp_weights *weights = server->weights;
     if (weights->session != 0 && !take_room(server, weights->into, weights->size)) {
-        rp_intent_set(&server->intent, &weights->session, 0);
-        rp_intent_commit(&server->intent);
-        rp_server_count(server, RP_COUNT_weights_dropped);
+        rp_server_give_up_assembly(server);
     }
 }
 

@@ -243,6 +243,8 @@ static inline struct rp_record *rp_region_record(const struct rp_server *server,
 }
 
 /* ---- serve_weights.c ---- */
+/* Gives up the publication that is being assembled, and counts it. */
+void rp_server_give_up_assembly(struct rp_server *server);
 /* As its backing is known: room for what another process was assembling, or it is given up. */
 void rp_server_back_assembly(struct rp_server *server);
 

@@ -134,9 +134,7 @@ void rp_server_drop_assembly(struct rp_server *server) {
     char error[256];
     struct verdict verdict = {.server = server, .part = "weights", .error = error};
     if (server->weights->session != 0 && verify_assembly(&verdict, server->weights) < 0) {
-        rp_intent_set(&server->intent, &server->weights->session, 0);
-        rp_intent_commit(&server->intent);
-        rp_server_count(server, RP_COUNT_weights_dropped);
+        rp_server_give_up_assembly(server);
     }
 }
 

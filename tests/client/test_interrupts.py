@@ -365,12 +365,8 @@ def test_an_interrupt_while_a_program_imports_ends_it_without_a_word(
     assert (done.returncode, done.stdout, done.stderr) == expected
 
 
-WAITED = """
+AT_LINE = """
 import signal, sys
-from replay_server.__main__ import main
-from replay_server.training.contact import Stop
-
-lines, waits = 0, ("threading.py", "stopping.py")
 
 def step(frame, event, _):
     global lines
@@ -379,6 +375,13 @@ def step(frame, event, _):
         if lines == at:
             signal.raise_signal(signal.SIGINT)
     return step
+"""  # SIGINT at the at-th line that sys.settrace(enter) has it see
+
+WAITED = """
+from replay_server.__main__ import main
+from replay_server.training.contact import Stop
+
+lines, waits = 0, ("threading.py", "stopping.py")
 
 def enter(frame, *_):
     inside = frame.f_code.co_name == "wait" and frame.f_code.co_filename.endswith(waits)
@@ -403,14 +406,14 @@ def test_a_signal_within_a_wait_for_signals_ends_it():
     """Given SIGINT at each line of the wait of serve, and of the training programs. Expect an end:
     a handler that takes a lock of that wait would wait for its own thread."""
     done = subprocess.run(
-        [sys.executable, "-c", WAITED], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", AT_LINE + WAITED], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("stopped udp://") == 8
 
 
 WITHIN = """
-import gc, importlib.util, os, pathlib, signal, sys, tempfile
+import gc, importlib.util, os, pathlib, tempfile
 import numpy as np
 from replay_server import Client, Column, Server, Spec, Table
 from replay_server.serving.zmq_transport import keygen
@@ -422,14 +425,6 @@ keygen(keys, ["me"])
 files = {"curve_secret_key": str(keys / "server.key_secret")}
 files["curve_clients"] = str(keys / "clients")
 makes = ("socket", "__init__", "get_monitor_socket", "start", "stop", "close", "term", "run")
-
-def step(frame, event, _):
-    global lines
-    if event == "line":
-        lines += 1
-        if lines == at:
-            signal.raise_signal(signal.SIGINT)
-    return step
 
 def enter(frame, *_):
     code = frame.f_code
@@ -469,6 +464,9 @@ def test_an_interrupt_within_pyzmq_waits_for_no_socket():
     server with keys, and a caller that keeps the error. Expect each call to end: a context that
     does not know its socket would wait for it, without end."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WITHIN], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "ignore", "-c", AT_LINE + WITHIN],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, "places True\n" * 2), done.stderr
