@@ -46,7 +46,7 @@ from .writing.created import Made
 from .writing.fast_path import DECLINED, NO_END, FastPath
 from .writing.finals import require_said
 from .writing.following import NUMBERS, Following
-from .writing.gaps import Untaken, close_gap, cut_off, end_of, give_up, look_at
+from .writing.gaps import Untaken, close_gap, cut_off, end_before, give_up, look_at, require_led_to
 from .writing.plain_rows import ask_for_place, take_ledger, writer_error
 from .writing.writers import (
     NOT_TAKEN,
@@ -102,7 +102,8 @@ class Writer:
             self.spec, mode, streams, finite_observations=finite_observations, own=own_mode
         )
         self._following, self._untaken = Following(self._rows), Untaken(self._rows)
-        self._last: Any = None  # the next observation of the newest step
+        self._last: Any = None  # the next observation of the newest step, and of the one before
+        self._before: Any = None
         self._look = 0.0  # when the next step is looked at
         self._anchors = Anchors(streams, table.ahead)
         self.window = ask_for_place(link, table, streams, timeout)
@@ -254,7 +255,8 @@ class Writer:
                     block.mark(real, ended, closing)
                     ready = self._anchors.advance_some(real, ended)
             self._made.ready = ready
-            self._held, block.pending, self._last = False, True, next_observation
+            self._held, block.pending = False, True
+            self._before, self._last = last, next_observation
             fast_path.known, fast_path.root, steps = kept, root, -1
             if block.steps == block.steps_max or now >= self._due:
                 self._hand_over(0)
@@ -281,6 +283,7 @@ class Writer:
         SpecError: they do not fit. LimiterBlocked, Timeout: older ones wait. None is taken then.
         """
         rows, self._last = self._block.fitting(rows, self._rows.finite), None
+        self._before = None
         return self._put(rows, 0, "appending")
 
     def add_step(
@@ -333,9 +336,11 @@ class Writer:
                 f"the episode of stream {np.argmax(cut)} is open: restart needs final_observation, "
                 "the last observation that step returned there"
             )
-        if cut.any():
-            final = end_of(self, cut, final_observation)
-            self._put(self._rows.cut(cut, final), 1, "ending episodes")
+        if cut.any() and self._untaken.waits:
+            end_before(self, cut, self._untaken.written)
+        elif cut.any():
+            require_led_to(self, cut, final_observation)
+            self._put(self._rows.cut(cut, final_observation), 1, "ending episodes")
         self._rows.restart(mask)
 
     _restart_alone = alone(_restart)

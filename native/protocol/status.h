@@ -35,7 +35,7 @@
     X(BAD_PRIORITY,         20, "a priority is NaN, infinite or negative") \
     X(BATCH_TOO_LARGE,      21, "more items are asked for in one batch than the server allows") \
     X(NOTHING_DRAWABLE,     22, "no item in the table has a positive priority") \
-    X(BLOCKED,              23, "the limiter or the minimum size holds this back") \
+    X(BLOCKED,              23, "the limiter, the minimum size or an earlier step holds it back") \
     X(NEVER_FITS,           24, "the limiter can never admit this many at once") \
     X(FORGOTTEN,            25, "the record of this request is gone: it is too old") \
     X(EARLY,                26, "an earlier update has not arrived yet: send that one first") \

@@ -350,10 +350,12 @@ struct rp_run_done {
 
 /* [cffi] */
 struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to PUSH and SAMPLE */
-    uint32_t by_size;   /* 1: the minimum size holds it back; 0: the limiter */
+    uint32_t by_size;   /* 1: the minimum size holds it back */
     /* 1: noted, an answer follows on release; 0: another request of the session is noted already */
     uint32_t noted;
-    uint64_t need;      /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on */
+    /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on; 0: a PUSH waits for
+     * earlier steps of its writer, and no limiter holds it */
+    uint64_t need;
 };
 /* [/cffi] */
 

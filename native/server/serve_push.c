@@ -190,7 +190,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
                                  .request.epoch = push.head->epoch};
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {
-                return held_back;
+            return held_back;
         }
     } else {
         forget_note(call, table);

@@ -70,6 +70,7 @@ static int apply(struct rp_call *call, const struct rp_update *update,
     record(call, call->view.message->id, status, &result);
     if (status == RP_OK) {
         rp_table_settle(table);
+        rp_share_take(call->server, call->session, result.applied); /* a leaf each, as a draw */
         rp_server_count(call->server, RP_COUNT_updates);
     }
     return answer_with(call, status, &result);
@@ -101,6 +102,9 @@ int rp_serve_update(struct rp_call *call) {
     if (id != once->newest + 1) {
         rp_server_count(call->server, RP_COUNT_updates_early);
         return -RP_EARLY;
+    }
+    if (!rp_share_allows(call->server, call->session, 0)) {
+        return rp_serve_drop(call);
     }
     return apply(call, update, entries);
 }

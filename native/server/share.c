@@ -1,8 +1,8 @@
 /* A session's share of the server's time. A request of 96 bytes may ask for a batch that takes a
- * millisecond, or for 32 datagrams, and a PUSH may name steps that have to be looked for in vain.
- * Who sends thousands of them at once would be served first and alone, since what waits in a socket
- * is served in its order. Two bounds, by which such requests are dropped before any work is done
- * for them:
+ * millisecond, or for 32 datagrams, an UPDATE sets hundreds of leaves, and a PUSH may name steps
+ * that have to be looked for in vain. Who sends thousands of them at once would be served first
+ * and alone, since what waits in a socket is served in its order. Two bounds, by which such
+ * requests are dropped before any work is done for them:
  *
  * - Of one turn: the items of `records` + 1 of the largest batches. A client has at most `records`
  *   of them under way and asks for the next when one has come, so that a turn, whose requests came
@@ -12,11 +12,11 @@
  *
  *       debt ends = max(debt ends, turn's begin) + time taken * 3 / 2
  *
- *   Beyond SLACK_NS of debt those are refused who took more of late than a part of what all took,
- *   divided by how many they are: all of that part at SLACK_NS, none at ALL_NS. It has to shrink:
- *   of many that take alike half are always below their part, and would keep the debt where nobody
- *   is let through. What is of late: half of it counts in the next window of time, a quarter in the
- *   one behind that.
+ *   Beyond SLACK_NS of debt each is allowed the mean of what all took of late, times how far the
+ *   debt is from ALL_NS: 1 at SLACK_NS, 0 at ALL_NS. It has to shrink: of many that take alike half
+ *   are always below the mean, and would keep the debt where nobody is let through. What is of
+ *   late: half of it counts in the next window of time, a quarter in the one behind that. A place
+ *   keeps it when another session takes the place.
  *
  * A turn's time is what a clock says: the thread may have been asleep, or others' work have been
  * long. So no debt is longer than DEBT_NS when a turn ends. A burst that empties the port charges

@@ -41,34 +41,41 @@ class Left(NamedTuple):
     """A step that was not taken; None where that could not be read."""
 
     made_up: np.ndarray  # bool [B]: environments that were reset in it
-    over: np.ndarray | None  # bool [B]: those whose episode ended in it
+    over: np.ndarray  # bool [B]: those whose episode ended in it, or where not `sure` may have
+    sure: bool
     begin: Observed | None  # what its actions were chosen from
     led_to: Observed | None
 
 
 class Untaken:
     """The newest step of a writer that was not taken. `gap`: open episodes end before the next one;
-    `waits`: they do, or it is to be compared with what is kept here."""
+    `waits`: they do, or it is to be compared with what is kept here. `written`: what the newest
+    step that was taken led to is not known, or in memory that those left out wrote to."""
 
     def __init__(self, autoreset: Autoreset) -> None:
         self._autoreset = autoreset
         self._left: Left | None = None
-        self.gap = self.waits = False
+        self.gap = self.waits = self.written = False
 
     def note(self, observation: Any, before: Any, terminated: Any, truncated: Any, to: Any) -> None:
         """A step was not taken; `before`: the next observation of the one before it, or None."""
         begin, over = self._read(observation), self._over(terminated, truncated)
+        self.waits, self.written = True, self.written or _is_written(self._autoreset, before, to)
         if self._left is not None and (begin is None or over is None):
-            return  # of this one too little is known: the next call is compared with the older one
+            # of this one too little is known: the next call is compared with the older one, but
+            # who ended since, nobody knows
+            self._left = self._left._replace(over=np.ones_like(self._left.over), sure=False)
+            return
         begin = self._read(before) if begin is None else begin
-        self._left, self.waits = Left(self._autoreset.made_up, over, begin, self._read(to)), True
+        ended = np.ones(self._autoreset.count, np.bool_) if over is None else over
+        made_up, led_to = self._autoreset.made_up, self._read(to)
+        self._left = Left(made_up, ended, over is not None, begin, led_to)
 
     def forget(self, mask: np.ndarray | None) -> None:
         """The caller reset these environments (bool [B]; None: all): their next step is real."""
         if self._left is not None:
-            others = ~self._autoreset._chosen(mask)
-            over = others if self._left.over is None else self._left.over & others
-            self._left = self._left._replace(made_up=self._left.made_up & others, over=over)
+            left, others = self._left, ~self._autoreset._chosen(mask)
+            self._left = left._replace(made_up=left.made_up & others, over=left.over & others)
 
     def decide(self, observation: Any, reward: Any, terminated: Any, truncated: Any) -> None:
         """Says what the next call is: `gap`, and who is reset in it. One that cannot be read
@@ -77,7 +84,7 @@ class Untaken:
         if left is None or begin is None or over is None:
             return
         same, on = _alike(begin, left.begin, over), _alike(begin, left.led_to, over)
-        ended = np.ones_like(over) if left.over is None else left.over
+        ended = left.over
         if left.led_to is None:
             again, left_out = bool(same.all()), False
         elif (same & on).all():  # nothing moves: an end that is not said again was left out
@@ -89,9 +96,10 @@ class Untaken:
         self._left, self.gap = None, self.gap or not again
         self.waits = self.gap
         if again:
+            self.written = False
             return
         unsure = (left.made_up | ended) & ~over & ~self._rewarded(reward)
-        known = on if left_out and left.over is not None else np.zeros_like(on)
+        known = on if left_out and left.sure else np.zeros_like(on)
         made_up = np.where(known, ended, unsure)
         self._autoreset._go_back(made_up & (self._autoreset.mode == "next-step"))
 
@@ -144,47 +152,40 @@ def close_gap(writer: Writer, observation: Any, next_observation: Any, said: tup
         return
     if writer._held:  # the anchors may not have counted the newest step
         writer._drain(writer.timeout, f"adding {NOT_TAKEN}")
-    opened = writer._anchors.length > 0
-    unknown = opened & (
-        writer._following.spoilt(last) | _is_written(writer, last, next_observation)
-    )
-    for cut, final in ((unknown, None), (opened & ~unknown, last)):
+    written = untaken.written or _is_written(writer._rows, last, next_observation)
+    end_before(writer, writer._anchors.length > 0, written)
+    untaken.gap = untaken.waits = untaken.written = False
+
+
+def end_before(writer: Writer, mask: np.ndarray, written: bool) -> None:
+    """Ends open episodes, bool [B], before a step that was not taken, as truncated, at what the
+    newest one led to; without the items that lead there where that is not known."""
+    last = writer._last
+    unknown = mask & (writer._following.spoilt(last) | written)
+    for cut, final in ((unknown, None), (mask & ~unknown, last)):
         cut &= writer._anchors.length > 0
         if cut.any():
             rows = writer._rows.cut(cut, final)
             writer._put(rows, int(final is not None), "ending episodes")
-    untaken.gap = untaken.waits = False
 
 
-def end_of(writer: Writer, cut: np.ndarray, final_observation: Any) -> Any:
-    """The observation that open episodes, bool [B], end at where the caller says
-    `final_observation`: that of the newest step that was taken, where it is known. SpecError where
-    the two differ, but behind a step that was not taken: it led to the other one."""
-    last, observed = writer._last, writer._rows._observed
-    if last is None:
-        return final_observation
-    try:
-        known = observed(last)
-    except SpecError:
-        return final_observation
-    alike = _alike(observed(final_observation), known, cut)
-    if writer._untaken.waits and not alike[cut].all():
-        return last
-    if not alike[cut].all():
-        stream = np.argmax(cut & ~alike)
+def require_led_to(writer: Writer, cut: np.ndarray, final_observation: Any) -> None:
+    """SpecError where open episodes, bool [B], are to end elsewhere than the newest step led to. In
+    memory that each step writes over nobody knows any more."""
+    apart = writer._following._apart(cut, final_observation, writer._last, writer._before)
+    if apart.any():
         raise SpecError(
-            f"final_observation of stream {stream} is not what its newest step led to: hand in the "
-            "last observation that step returned, not the one that reset did"
+            f"final_observation of stream {np.argmax(apart)} is not what its newest step led to: "
+            "hand in the last observation that step returned, not the one that reset did"
         )
-    return final_observation
 
 
-def _is_written(writer: Writer, last: Any, next_observation: Any) -> bool:
+def _is_written(autoreset: Autoreset, last: Any, next_observation: Any) -> bool:
     """Whether it is not known what `last` was: not given, no observation, or in memory that step
     wrote over since."""
-    spec = writer.spec
+    spec = autoreset.spec
     try:
-        writer._rows._observed(last)
+        autoreset._observed(last)
         was, written = (spec.flatten("observation", o) for o in (last, next_observation))
         return any(same_memory(leaf, written[name]) for name, leaf in was.items())
     except SpecError:

@@ -283,6 +283,36 @@ static void situation_waiting(void) {
     check_group("5 what waits is not refused as its turn comes");
 }
 
+/* 6. Given an UPDATE of a session that has had more than its part, while others wait. Expect it
+ *    dropped, applied as it is repeated when the debt is paid, and each leaf it set charged. */
+static void situation_update(void) {
+    struct script_client learner;
+    fresh(&learner);
+    struct rp_shares *shares = &script.server->shares;
+    static struct {
+        struct rp_update update;
+        struct rp_update_entry entries[2];
+    } body;
+    body.update = (struct rp_update){.epoch = rp_table_epoch(rp_server_table(script.server, 1)),
+                                     .count = 2};
+    for (uint64_t i = 0; i < 2; i++) {
+        body.entries[i] = (struct rp_update_entry){SCRIPT_CAPACITY + i, 3.0};
+    }
+    script.port.in_most = 1;
+    for (uint32_t late = 0; late < 2; late++) {
+        shares->debt_end_ns = late ? 0 : script.now_ns + 30000000;
+        script_put(&script, &learner, RP_OP_UPDATE, 1, 1, &body, sizeof body);
+        script_put(&script, &learner, RP_OP_PING, 0, 1 + late, NULL, 0);
+        script_turn(&script);
+        CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 1);
+        CHECK(script_counter(&script, RP_COUNT_priorities_applied) == 2 * late);
+        CHECK(shares->work == 2 * late, "%" PRIu64, shares->work);
+        script_turn(&script);
+    }
+    script_close(&script);
+    check_group("6 an UPDATE is charged a draw for each leaf");
+}
+
 int main(void) {
     situation_flood(1);
     situation_flood(32);
@@ -300,5 +330,6 @@ int main(void) {
     situation_busy(2, 4, 1);
     check_group("4 two thirds of the time are the learners', where others wait");
     situation_waiting();
+    situation_update();
     return check_done("test_server_flood");
 }

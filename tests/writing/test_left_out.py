@@ -223,3 +223,42 @@ def test_an_episode_ends_where_its_newest_step_led(plan):
         begins, ends = drawn.observations[:, 0], drawn.next_observations[:, 0]
         assert set(begins) == {100.0 * e + p for e in range(10) for p in range(5)}
         assert (ends - begins == drawn.rewards).all() and (ends % 100 <= 5).all()
+
+
+@pytest.mark.parametrize("how", ["not given", "one buffer"])
+def test_where_nobody_knows_what_was_last_no_item_spans_a_step_that_was_not_taken(how):
+    """Given a refused step, and a restart behind it with what that step returned; next observations
+    not given, or in one buffer that each step writes over. Expect no item across it."""
+    buffer = np.zeros(1, np.float32)
+    with Server([Table("m", SPEC, FEW, 1024)], seed=1) as server, Client(server.address) as client:
+        writer = client.writer("m")
+        for place in range(8):
+            buffer[:] = place + 1
+            said = {"next_observation": buffer} if how == "one buffer" else {}
+            said |= {"observation": np.array([place], np.float32), "action": 0}
+            said |= {"reward": float("nan") if place == 7 else 1.0}
+            with suppress(SpecError):
+                writer.add(**said, terminated=False, truncated=False)
+        writer.restart(final_observation=np.array([8], np.float32))
+        writer.close()
+        drawn = client.sample("m", 256).transitions(1.0)
+        steps = {*zip(drawn.observations[:, 0], drawn.next_observations[:, 0], strict=True)}
+        assert steps == {(place, place + 1) for place in range(6)}
+
+
+def test_an_episode_in_one_buffer_ends_where_its_caller_says():
+    """Given next observations in one buffer, which a reset wrote to, and the last copied before it.
+    Expect the copy taken: nobody knows it better."""
+    buffer = np.zeros(1, np.float32)
+    with Server([Table("m", SPEC, FEW, 1024)], seed=1) as server, Client(server.address) as client:
+        writer = client.writer("m")
+        for place in range(5):
+            buffer[:] = place + 1
+            writer.add_step(np.array([place], np.float32), 0, buffer, 1.0, False, False)
+        last = buffer.copy()
+        buffer[:] = 100
+        writer.restart(final_observation=last)
+        writer.close()
+        drawn = client.sample("m", 256).transitions(1.0)
+        assert (drawn.next_observations - drawn.observations == 1).all()
+        assert set(drawn.observations[:, 0]) == set(range(5))

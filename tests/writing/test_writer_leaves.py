@@ -196,7 +196,7 @@ def test_who_was_silent_is_not_waited_for_again(monkeypatch, what):
     monkeypatch.setattr(_native, "lib", goodbyes)
     with (
         contextlib.suppress(Timeout) if what == "nothing" else pytest.raises(Timeout),
-        Client(server.address, timeout=0.3) as client,
+        Client(server.address, timeout=0.3, connect_timeout=30.0) as client,
         client.writer("main") as writer,
     ):
         if what != "nothing":
@@ -363,7 +363,8 @@ def limited(request):
     if request.param.startswith("zmq"):
         pytest.importorskip("zmq")
     described = Table("main", SPEC, NStep(1), 4096, limiter=SamplesPerInsert(8, 50))
-    with Server([described], request.param) as server, Client(server.address, timeout=0.3) as both:
+    waits = {"timeout": 0.3, "connect_timeout": 30.0}
+    with Server([described], request.param) as server, Client(server.address, **waits) as both:
         yield server, both
 
 
