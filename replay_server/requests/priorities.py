@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._native import NUMBERS, PENDING, Deadline, Link, ffi, lib, nanoseconds
+from .._native import NUMBERS, PENDING, STATUSES, Deadline, Link, ffi, lib, nanoseconds
 from ..batch import Keys
 from ..errors import ConfigError, ReplayError, warn
 from ..support.values import numbers_of
@@ -101,11 +101,14 @@ class Updates:
         return UpdateResult(setting.applied, setting.stale, setting.unknown)
 
     def flush(self, timeout: float) -> UpdateResult:
-        """Waits for all that is queued; the sum since the last flush, or the first error."""
+        """Waits for all that is queued; the sum since the last flush, or the first error. What is
+        not known to be set is counted in the error."""
         until, what = Deadline(timeout), "waiting for queued priorities"
         while (status := lib.rp_link_update_settle(self._link.raw, until.left())) == PENDING:
             if not until.left():
-                raise _native.error("TIMEOUT", what)
+                error = _native.error("TIMEOUT", what)
+                error.args = (f"{error}; they stay queued: call flush again",)
+                raise error
         _native.check(status, what)
         state = ffi.new("struct rp_update_state *")
         with self._lock:
@@ -113,15 +116,8 @@ class Updates:
             total = UpdateResult(state.applied, state.stale, state.unknown)
             done, self._flushed = total - self._flushed, total
             failed, self._failed = state.failed - self._failed, state.failed
-        if state.status == EXPIRED:
-            error = _native.error("SESSION_EXPIRED", what)
-            error.args = (
-                f"{what}: {failed} queued priorities may not be set: the server gave this client's "
-                "session up after too long a silence; another is open, and the keys stay valid: "
-                "call update_priorities again",
-            )
-            raise error
-        _native.check(state.status, what)
+        if state.status:
+            raise in_doubt(state.status, failed, what)
         return done
 
     def leave(self, until: Deadline) -> None:
@@ -172,6 +168,23 @@ class Updates:
             if taken == 0 and not until.left():
                 raise _native.error("FULL" if self._link.heard() != heard else "TIMEOUT", what)
             begin += _native.check(taken, what)
+
+
+def in_doubt(status: int, failed: int, what: str) -> ReplayError:
+    """The error of `failed` queued priorities that ended with `status`: the server may have set
+    some, so that what it answers later does not count them."""
+    error = _native.error(STATUSES[-status], what)
+    happened, remedy = error.happened or str(error), "another is open, and the keys stay valid: "
+    if status == EXPIRED:
+        happened = f"{what}: the server gave this client's session up after too long a silence"
+    else:
+        remedy = "once the server answers, "
+    error.args = (
+        f"{happened}; {failed} queued priorities may not be set: {remedy}call update_priorities "
+        "again",
+    )
+    error.happened = happened
+    return error
 
 
 def warn_of_large(table: RemoteTable, raw: Any, count: int, warned: set[str]) -> None:

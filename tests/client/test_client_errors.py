@@ -15,7 +15,7 @@ import pytest
 from conformance import ROWS, plain, plain_rows
 
 import replay_server
-from replay_server import Client, ConfigError, Server, Table, Timeout, _native, errors
+from replay_server import Client, ConfigError, Server, Table, Timeout, UpdateResult, _native, errors
 from replay_server.training.contact import describe
 from replay_server.writer import KEPT
 
@@ -149,6 +149,27 @@ def test_queued_priorities_of_a_server_that_restarted_are_stale():
                 client.update_priorities("main", batch, np.ones(32), wait=False)
                 with Server([plain()], address):
                     client.__exit__(None, None, None)
+
+
+def test_queued_priorities_that_nobody_answers_are_counted_as_in_doubt():
+    """Given updates queued while the server is away, and a flush that waits less long than they.
+    Expect it to say that they stay queued; the flush in which their time is over says how many may
+    not be set, and to call update_priorities again."""
+    with (
+        Server([plain()], "udp://127.0.0.1:0") as server,
+        Client(server.address, timeout=2.0, connect_timeout=30.0) as client,
+    ):
+        client.extend("main", plain_rows(64), timeout=30.0)
+        keys = client.sample("main", 32, timeout=30.0).keys
+        count = len(set(keys.tolist()))
+        server.close()
+        client.update_priorities("main", keys, np.ones(32), wait=False)
+        with pytest.raises(Timeout, match="they stay queued: call flush again"):
+            client.flush(timeout=0.0)
+        doubt = f"({count}|32) queued priorities may not be set: once the server answers, "
+        with pytest.raises(Timeout, match=f"{doubt}call update_priorities again"):
+            client.flush(timeout=60.0)
+        assert client.flush(timeout=0.0) == UpdateResult()
 
 
 def test_keys_that_lost_their_epoch_name_nothing_at_a_server_that_came_back():
