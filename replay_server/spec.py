@@ -27,6 +27,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -156,6 +157,7 @@ class Spec:
     offsets: dict[str, int] = field(init=False, compare=False, repr=False)
     record_size: int = field(init=False, compare=False)
     _record: np.dtype = field(init=False, compare=False, repr=False)
+    _groups: dict[str, tuple[Column, ...]] = field(init=False, compare=False, repr=False)
 
     def __init__(self, columns: Iterable[Column], tuples: Iterable[str] = ()) -> None:
         columns = tuple(columns) if np.iterable(columns) else (columns,)
@@ -173,11 +175,12 @@ class Spec:
                 raise SpecError(f"column {column.name!r} appears twice")
             offsets[column.name] = _round_up(end, column.alignment)
             end = offsets[column.name] + column.size
-        for name in offsets:
-            parts = name.split("/")
-            for i in range(1, len(parts)):
-                if "/".join(parts[:i]) in offsets:
-                    raise SpecError(f"{name!r} lies inside column {'/'.join(parts[:i])!r}")
+        groups: dict[str, tuple[Column, ...]] = {}
+        for column in columns:
+            for name in accumulate(column.name.split("/"), "{}/{}".format):
+                if name in offsets and name != column.name:
+                    raise SpecError(f"{column.name!r} lies inside column {name!r}")
+                groups[name] = (*groups.get(name, ()), column)
         if end >= 1 << 31:
             largest = max(columns, key=lambda column: column.size)
             raise SpecError(
@@ -187,6 +190,7 @@ class Spec:
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "tuples", frozenset(tuples))
         object.__setattr__(self, "offsets", offsets)
+        object.__setattr__(self, "_groups", groups)
         object.__setattr__(self, "record_size", _round_up(end, RECORD_ALIGNMENT))
         deep = next((c.name for c in columns if len(c.shape) > AXES_MAX), None)
         if deep is not None:
@@ -223,7 +227,7 @@ class Spec:
 
     def group(self, name: str) -> tuple[Column, ...]:
         """The column called `name`, and every column below "name/"; () where there is none."""
-        return tuple(c for c in self.columns if c.name == name or c.name.startswith(name + "/"))
+        return self._groups.get(name, ())
 
     # -- records ---------------------------------------------------------------------------------
 

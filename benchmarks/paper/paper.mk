@@ -9,7 +9,7 @@ paper-packages: setup
 	$(Q)$(VENV)/bin/python -c "import matplotlib" 2> /dev/null || $(PIP) -c constraints.txt -e '.[plot]'
 	$(Q)$(MAKE) -s --no-print-directory dpdk || echo "left out, memif, af_packet and af_xdp: see above"
 	$(Q)if test "$$(id -u)" = 0; then $(MAKE) -s --no-print-directory veth-packages || true; \
-	    else echo "left out, three hosts: network namespaces need root"; fi
+	    else echo "left out, hosts at a switch: network namespaces need root"; fi
 	$(Q)type -P redis-server > /dev/null || { test "$$(id -u)" = 0 && mkdir -p $(BUILD) \
 	    && { $(REDIS_INSTALL) || { apt-get update -q && $(REDIS_INSTALL); }; } > $(BUILD)/redis-packages.log 2>&1; } \
 	    || echo "left out, Redis: apt-get install redis-server"

@@ -1,11 +1,13 @@
 """Where the programs of T2a and T2b stand, and the addresses they reach each other at.
 
-The hosts are ACTORS, SERVER and LEARNER. Replay is served at SERVER (in the network) or at LEARNER
-(in the learner's process). Over every transport the way from ACTORS to either is the same: one
-cable, the switch, one cable; or the same kind of shared memory. So only the placement differs.
+The hosts are ACTORS, SERVER, POLLER and LEARNER. Replay is served at SERVER (in the network), at
+POLLER (the same by a server that never sleeps; a port or a card has one owner, so it has its own
+host) or at LEARNER (in the learner's process). Over every transport the way from ACTORS to each is
+the same: one cable, the switch, one cable; or the same kind of shared memory. So only the placement
+differs.
 
     loopback    kernel UDP on this host's loopback device: no namespaces, no root
-    udp         kernel UDP between three network namespaces at one switch
+    udp         kernel UDP between network namespaces, one a host, at one switch
     af_packet   the same, the server's end a DPDK device over raw sockets; clients are the kernel's
     af_xdp      the same over AF_XDP
     memif       memory that processes share: kernel bypass without a NIC; no namespaces, no root
@@ -23,9 +25,10 @@ from typing import Any
 from replay_server.bench import namespaces
 from replay_server.bench.ladder_cases import HEADERS
 
-ACTORS, SERVER, LEARNER = "a", "s", "l"
+ACTORS, SERVER, LEARNER, POLLER = "a", "s", "l", "p"
 MTU = 1400
-DEVICES = {SERVER: "198.18.0.11", LEARNER: "198.18.0.12"}  # past the kernel: on no interface of its
+# past the kernel: on no interface of its
+DEVICES = {SERVER: "198.18.0.11", LEARNER: "198.18.0.12", POLLER: "198.18.0.13"}
 MEMIF = "dpdk://198.18.0.{}:7400?vdev=net_memif,role={},socket={}{}&mtu={}"
 LINKS = 16
 
@@ -54,7 +57,7 @@ TRANSPORTS = {
     transport.key: transport
     for transport in (
         Transport("loopback", "kernel UDP, loopback"),
-        Transport("udp", "kernel UDP, three hosts", True),
+        Transport("udp", "kernel UDP, hosts at a switch", True),
         Transport("af_packet", "DPDK af_packet server", True, "net_af_packet,iface={}"),
         Transport("af_xdp", "DPDK af_xdp server", True, "net_af_xdp,iface={},take=on"),
         Transport("memif", "memif: kernel bypass without a NIC", sessions_max=LINKS - 1),
@@ -72,9 +75,9 @@ class Place:
         self.folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
         self.switch: namespaces.Switch | None = None
         if transport.switch:
-            cards = SERVER + LEARNER if transport.device else ""
+            cards = "".join(DEVICES) if transport.device else ""
             try:
-                names = ACTORS + SERVER + LEARNER
+                names = ACTORS + SERVER + LEARNER + POLLER
                 self.switch = namespaces.Switch(names, cards, MTU + HEADERS)
             except BaseException:
                 self._open.close()

@@ -34,7 +34,7 @@ from benchmarks import harness
 from benchmarks.paper import grids, tables
 from benchmarks.paper.cores import cores_of, split
 from benchmarks.paper.grids import T2aCell
-from benchmarks.paper.places import ACTORS, LEARNER, SERVER, TRANSPORTS, Place
+from benchmarks.paper.places import ACTORS, LEARNER, POLLER, SERVER, TRANSPORTS, Place
 from benchmarks.programs import command, start
 from replay_server.bench.ladder import End
 
@@ -54,7 +54,7 @@ class Side:
         here = kind == BASE
         self.kind, self.open = kind, ExitStack()
         sizes = sorted({cell.size for cell in cells})
-        host = LEARNER if here else SERVER
+        host = {BASE: LEARNER, POLLING: POLLER}.get(kind, SERVER)
         hosting = {"replay": "here"} if here else {"busy_poll": kind == POLLING}
         role = "learner" if here else "server"
         described = {"role": role, "sizes": sizes, "url": place.served(host), **hosting}

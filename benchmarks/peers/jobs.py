@@ -119,10 +119,19 @@ class Opened:
         """The process that has the table."""
         return self.server or self.clients[0]
 
+    @property
+    def processes(self) -> list[Process]:
+        """All of them, clients first."""
+        return [*self.clients, *([self.server] if self.server else [])]
+
+    def cpu_s(self) -> float:
+        """Seconds of processor that they have taken so far."""
+        return sum(process.cpu_s() for process in self.processes)
+
     def close(self) -> None:
         """Ends its processes."""
         self.wake()
-        for process in [*self.clients, *([self.server] if self.server else [])]:
+        for process in self.processes:
             process.close(CLOSE_S)
 
     def learn(self, job: Job, seed: int) -> Done:
@@ -167,8 +176,8 @@ class Opened:
 
     def signal(self, number: int) -> None:
         """To all processes of a row that polls."""
-        if self.row.options.get("busy_poll"):
-            for process in [*self.clients, *([self.server] if self.server else [])]:
+        if self.row.spins:
+            for process in self.processes:
                 process.signal(number)
 
     def measured(self, job: Job, seconds: float) -> Done | None:

@@ -172,6 +172,13 @@ def _memory(pid: int) -> int:
     return 0
 
 
+def machine_busy_s() -> float:
+    """Seconds of processor that all of the machine has taken since it started."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _, _, *interrupts = map(int, fields[:8])
+    return (user + nice + system + sum(interrupts)) / TICKS
+
+
 def wire_bytes() -> int:
     """Bytes that the loopback interface of this network namespace has received."""
     for line in Path("/proc/net/dev").read_text().splitlines():

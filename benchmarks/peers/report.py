@@ -24,7 +24,7 @@ from .pool import columns_of
 
 BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
 APART = ("wait", *TASKS)  # what has tables of its own
-BUSY_LOAD = 0.5  # of the minute before a run
+BUSY = 0.25  # of a core, taken by others before the first round
 Line = dict[str, Any]
 
 
@@ -65,8 +65,17 @@ def said(head: Line) -> str:
         f"Bytes are those of {head['wire']}.",
         "- Versions: " + ", ".join(versions(head)) + ".",
     ]
-    if head["load"][0] > BUSY_LOAD:
+    others = head.get("others", {})
+    text += [
+        f"- Others took {busy:.0%} of a core before the rounds of {of}."
+        for of, busy in others.items()
+    ]
+    if max(others.values(), default=0.0) > BUSY:
         text.append("- **Provisional**: other work had the cores. Small differences are noise.")
+    for item, shares in head.get("idle", {}).items():
+        told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        if told:
+            text.append(f"- Idle, of a core, beside all others ({item}): {told}.")
     if head.get("interrupted"):
         text.append("- **Interrupted**: not all rounds were measured.")
     text += [

@@ -33,6 +33,7 @@ class Listed:
     notes: tuple[str, ...] = ()
     python: str = ""  # "3.11": the interpreter that its wheels need
     reserves: bool = True  # whether an empty table takes memory by its capacity
+    spins: bool = False  # whether its processes take a core while nothing is asked of them
 
     @property
     def ours(self) -> bool:
@@ -49,11 +50,14 @@ class Listed:
 
 
 MEMIF = (
-    "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket={folder}/memif",
+    "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket={folder}/memif,links=16",
     "a client's bytes cross shared memory of one host, not a wire",
 )
 FRAMES = "frames are sent and stored once; a batch is cut into two stacks of four at the client"
 BUSY = "both ends wait without sleeping, and are stopped while others are measured"
+REACTOR = (
+    "a thread of TensorPipe's never sleeps; its processes are stopped while others are measured"
+)
 
 
 def ours() -> list[Listed]:
@@ -70,7 +74,9 @@ def ours() -> list[Listed]:
             Listed(f"ours {name}", "ours", NETWORK, HERE, options={"url": url}, notes=notes)
         )
     busy = {"url": urls["udp"][0], "busy_poll": True}
-    rows.append(Listed("ours udp, busy", "ours", NETWORK, HERE, options=busy, notes=(BUSY,)))
+    rows.append(
+        Listed("ours udp, busy", "ours", NETWORK, HERE, options=busy, notes=(BUSY,), spins=True)
+    )
     for name, (url, notes) in urls.items():
         options, said = {"url": url, "frames": True}, (*notes, FRAMES)
         rows.append(
@@ -136,8 +142,9 @@ def peers() -> list[Listed]:
             NETWORK,
             "torchrl",
             TORCHRL,
-            notes=(PLACES, STORE),
+            notes=(PLACES, STORE, REACTOR),
             reserves=False,
+            spins=True,
         ),
         Listed(
             "TransferQueue",

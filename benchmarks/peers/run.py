@@ -35,12 +35,13 @@ from .environments import CannotInstall, install
 from .jobs import LEARN_CAPACITY, Done, Job, Opened, PeerFailed, jobs_of, open_row, start_row
 from .learn import BATCH, TASKS, Task
 from .pool import make
+from .processes import machine_busy_s
 from .roster import ROOT, Listed, chosen
 
 OUT = ROOT / "build" / "bench-peers"
 APART = "BENCH_PEERS_APART"
 INTERRUPTED = 130
-
+IDLE_S, IDLE_MOST = 1.0, 0.02  # looked at for so long; a smaller share of a core is not told
 
 BEGUN = "BENCH_PEERS_BEGUN"  # when, by the clock of this machine's boot
 BEGIN = float(os.environ.get(BEGUN, time.monotonic()))
@@ -91,6 +92,8 @@ class Run:
         self.done: dict[tuple[str, Job, str], list[Done]] = defaultdict(list)
         self.memory: dict[tuple[str, str], float] = {}
         self.grid: dict[str, list[Job]] = {}
+        self.idle: dict[str, dict[str, float]] = {}
+        self.others: dict[str, float] = {}
 
     def item(self, item: str) -> None:
         """One kind of item: all peers up, rounds, all peers down."""
@@ -102,6 +105,7 @@ class Run:
             for row in self.rows:
                 if row.has(item):
                     self.up(opened, row, item, pool, writers)
+            self.look(item, opened)
             self.rounds(item, jobs, opened)
         finally:
             for one in opened.values():
@@ -120,6 +124,22 @@ class Run:
             return
         opened[row.name] = one
         self.memory[item, row.name] = one.item_memory
+
+    def look(self, item: str, opened: dict[str, Opened]) -> None:
+        """What share of a core each takes while nothing is asked of it, and what is no part of this
+        run: all others miss it."""
+        taken = {name: -one.cpu_s() for name, one in opened.items()}
+        begin, busy_s = time.monotonic(), -machine_busy_s()
+        time.sleep(IDLE_S)
+        spent = time.monotonic() - begin
+        busy_s += machine_busy_s()
+        for name, one in opened.items():
+            taken[name] += one.cpu_s()
+        self.others[item] = round(max(0.0, busy_s - sum(taken.values())) / spent, 2)
+        shares = {name: cpu_s / spent for name, cpu_s in taken.items() if cpu_s > IDLE_MOST * spent}
+        self.idle[item] = {name: round(share, 3) for name, share in shares.items()}
+        for name, share in shares.items():
+            say(f"{name}: takes {share:.1%} of a core while idle")
 
     def rounds(self, item: str, jobs: list[Job], opened: dict[str, Opened]) -> None:
         """Every job and peer once a round; a peer that fails is out from then on."""
@@ -273,7 +293,13 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 def written(run: Run, head: dict[str, Any], args: argparse.Namespace) -> None:
     """Files and what is printed at the end."""
     lines = run.lines()
-    head = {**head, "missing": run.missing, "load_after": [round(x, 2) for x in os.getloadavg()]}
+    head = {
+        **head,
+        "missing": run.missing,
+        "idle": run.idle,
+        "others": run.others,
+        "load_after": [round(x, 2) for x in os.getloadavg()],
+    }
     harness.write_lines(args.out / "peers.jsonl", [head, *lines])
     text = report.page(head, lines)
     (args.out / "peers.md").write_text(text)

@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..requests.priorities import warn_of_large
 from ..requests.remote import RemoteTable, info_of
-from ..spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
+from ..spec import ALWAYS_FINITE, STEP, Spec, SpecError, array_of, require_finite
 from ..support.owning import refuse_within
 from ..support.values import one_of
 from .writers import push_state, warn_of_dropped
@@ -114,13 +114,7 @@ def packed(
                 "spec_from(env, extras=[Column(...)]), or write transitions to a table of NStep(n) "
                 "with client.writer(...)"
             )
-    none = {c.name: np.zeros((0, *c.shape), c.dtype) for c in table.spec}  # for an empty list
-    columns = {
-        name: none[name]
-        if name in none and isinstance(value, list) and not value
-        else array_of(name, value)
-        for name, value in columns.items()
-    }
+    columns = {name: _rows_of(table.spec, name, value) for name, value in columns.items()}
     counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]
     records = table.spec.pack(columns, max(counts, default=0))
     laid = table.spec.unpack(records)
@@ -133,6 +127,13 @@ def packed(
         for column in table.spec.group(name):
             require_finite(column.name, laid[column.name])
     return records
+
+
+def _rows_of(spec: Spec, name: str, value: Any) -> np.ndarray:
+    """`value` as an array; an empty list is no rows of its column."""
+    if isinstance(value, list) and not value and name in spec.names:
+        return np.zeros((0, *spec[name].shape), spec[name].dtype)
+    return array_of(name, value)
 
 
 class Part(NamedTuple):

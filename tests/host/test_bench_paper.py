@@ -163,6 +163,19 @@ def test_a_place_says_where_to_serve_and_where_to_reach_it():
     assert not place.folder.exists()
 
 
+def test_with_a_third_core_a_server_polls_beside_one_that_sleeps():
+    """Given hosts at a switch and three cores. Expect figures of every reading: both servers stand
+    at once, which takes a host each."""
+    if why := TRANSPORTS["udp"].missing():
+        assert os.environ.get("CI") != "true" or os.geteuid() != 0, why
+        pytest.skip(why)
+    first = cores.cores_of()
+    three = (first[0], *first[-1:], *first[-1:])
+    rows = t2a.measured("udp", grids.grid("quick"), three, 1, print)
+    for row in tables.of_claim(rows, "T2a"):
+        assert all(row[reading]["push_us"] > 0 for reading in t2a.readings(three))
+
+
 # ---- Redis ----
 
 

@@ -8,14 +8,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
 from tracked import ROOT
+from until import until
 
+from benchmarks import harness
 from benchmarks.peers import ours, pool, report, roster, run
 from benchmarks.peers.arrays import NumpyReplay
 from benchmarks.peers.in_process import InProcess
@@ -85,6 +89,41 @@ def test_a_worker_that_dies_is_said_and_the_others_go_on(tmp_path, capsys):
     assert "stand-in zmq is out: stand-in zmq, client 0" in capsys.readouterr().out
     assert STAND_IN.name in one.missing and set(opened) == {LOCAL.name}
     assert len(one.done["small", job, LOCAL.name]) == 1
+
+
+def test_who_spins_is_stopped_while_others_are_measured(tmp_path, capsys):
+    """Given a row that spins and one that does not. Expect the first stopped but for its turn, and
+    no word of either; of a row that takes a core while idle, how much, in the header too."""
+    path, spinning = tmp_path / "pool.npz", replace(STAND_IN, spins=True)
+    pool.make("small", path, 1)
+    opened = open_row(spinning, "small", path, 2, tmp_path / "logs", print)
+    try:
+
+        def states():
+            stats = [Path(f"/proc/{process.process.pid}/stat") for process in opened.processes]
+            return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
+
+        until(lambda: states() == {"T"}, "its processes are stopped")
+        assert opened.measure(Job("sample", 32), 0.01).items >= 32
+        until(lambda: states() == {"T"}, "its processes are stopped again")
+        one = run.Run(Namespace(), [spinning], {})
+        one.look("small", {spinning.name: opened, "restless": Restless()})
+    finally:
+        opened.close()
+    assert set(one.idle["small"]) == {"restless"} and one.idle["small"]["restless"] > run.IDLE_MOST
+    assert "restless: takes" in capsys.readouterr().out
+    head = harness.header(1, [0], rounds=1, seconds=1.0, wire="lo", pinning="none", environments={})
+    head |= {"load_after": [0.0], "missing": {}, "idle": one.idle}
+    assert "- Idle, of a core, beside all others (small): restless " in report.said(head)
+
+
+class Restless:
+    """A row that takes all of a core."""
+
+    begin = time.monotonic()
+
+    def cpu_s(self):
+        return time.monotonic() - self.begin
 
 
 def test_what_a_worker_cannot_do_is_a_sentence(tmp_path):
