@@ -69,7 +69,10 @@ def keys_of(values: Any, epoch: int | None = None, table: str | None = None) -> 
     carried = getattr(values, "epoch", None)
     if values is None:
         raise ConfigError("keys is None; expected those of a batch: batch.keys, or the batch")
-    array = np.asarray(numbers_of("keys", values))
+    try:
+        array = np.asarray(numbers_of("keys", values))
+    except (TypeError, ValueError) as error:  # lists of several lengths
+        raise ConfigError(f"keys: expected whole numbers ({error})") from error
     if array.dtype != np.uint64:
         if array.size and (array.dtype.kind not in "iu" or array.min() < 0):
             got = array.min() if array.dtype.kind == "i" else array.dtype

@@ -538,7 +538,8 @@ def spec_from(
     columns = [Column(name, d, s, pads.get(name, "zero")) for name, d, s in observations]
     columns += [Column(name, d, s) for name, d, s in _leaves("action", action, tuples)]
     columns += [Column("reward", np.dtype(np.float32)), Column("terminated", np.dtype(np.bool_))]
-    return Spec((*columns, *extras), frozenset(tuples))
+    more = (extras,) if isinstance(extras, Column) else extras
+    return Spec((*columns, *more), frozenset(tuples))
 
 
 def _leaves(

@@ -46,7 +46,16 @@ from .writing.created import Made
 from .writing.fast_path import DECLINED, NO_END, FastPath
 from .writing.finals import require_said
 from .writing.following import NUMBERS, Following
-from .writing.gaps import Untaken, close_gap, cut_off, end_before, give_up, look_at, require_led_to
+from .writing.gaps import (
+    Untaken,
+    close_gap,
+    cut_off,
+    end_before,
+    end_unfinished,
+    give_up,
+    look_at,
+    require_led_to,
+)
 from .writing.plain_rows import ask_for_place, take_ledger, writer_error
 from .writing.writers import (
     NOT_TAKEN,
@@ -318,7 +327,8 @@ class Writer:
         An episode that is open there ends, as truncated, at `final_observation`: the last that
         `step` returned, with the axes of `add_batch`. ConfigError where that is missing, SpecError
         where it is not what the newest step led to. Behind a step that was not taken the episode
-        ends before it, whatever that step returned.
+        ends before it, whatever that step returned. One that led to a NaN or an infinity ends
+        without the items that lead there, whatever is given.
         """
         cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if self._held or self._owner == -get_ident() or cut.any():
@@ -330,7 +340,8 @@ class Writer:
     def _restart(self, mask: np.ndarray | None, final_observation: Any) -> None:
         if self._held:
             self._drain(self.timeout, f"ending episodes {NOT_TAKEN}")
-        cut = self._rows._chosen(mask) & (self._anchors.length > 0)
+        chosen = self._rows._chosen(mask)
+        cut = chosen & (self._anchors.length > 0) & ~self._following.spoilt(self._last)
         if cut.any() and final_observation is None:
             raise ConfigError(
                 f"the episode of stream {np.argmax(cut)} is open: restart needs final_observation, "
@@ -341,6 +352,7 @@ class Writer:
         elif cut.any():
             require_led_to(self, cut, final_observation)
             self._put(self._rows.cut(cut, final_observation), 1, "ending episodes")
+        end_unfinished(self, chosen)  # who is open still: no item leads to a NaN
         self._rows.restart(mask)
 
     _restart_alone = alone(_restart)

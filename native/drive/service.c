@@ -77,7 +77,7 @@ static uint32_t turn_inside(struct rp_service *service) {
     uint64_t now = service_now(service);
     uint32_t received = rp_server_turn(service->server, service->port, now);
     if (received) {
-        rp_server_record_turn(service->server, service_now(service) - now);
+        rp_server_end_turn(service->server, service_now(service) - now);
     }
     return received;
 }

@@ -90,7 +90,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(drop_reserved,             "a reserved field not zero: dropped, or answered BAD_RESERVED") \
     X(drop_op,                   "an unknown operation: dropped, or answered BAD_OP in a session") \
     X(drop_replayed,             "dropped: a packet number seen before, or too old") \
-    X(drop_no_room,              "dropped: no transmit room, or beyond its session's share") \
+    X(drop_no_room,              "dropped: no room to answer it in this turn") \
     X(drop_unsolicited,          "dropped: an answer to nothing that was asked") \
     X(hellos,                    "cookies handed out") \
     X(cookie_refused,            "refused: a wrong or expired cookie") \
@@ -161,7 +161,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(drop_far,                  "dropped: a push that reserves too far ahead of what arrived") \
     X(refused_disk,              "refused: the disk has no room for the blob") \
     X(weights_dropped,           "publications given up at attach: damaged, or without room") \
-    X(pushes_early,              "push datagrams held back for earlier steps of their writer")
+    X(pushes_early,              "push datagrams held back for earlier steps of their writer") \
+    X(drop_share,                "dropped: beyond its session's share of the server's time")
 
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };

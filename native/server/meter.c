@@ -42,7 +42,7 @@ void rp_meter_ages(struct rp_meters *meters, uint32_t table, const struct rp_bat
     ages->sum += sum;
 }
 
-void rp_server_record_turn(struct rp_server *server, uint64_t elapsed_ns) {
+void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns) {
     struct rp_meters *meters = &server->meters;
     uint32_t bucket = rp_histogram_bucket(elapsed_ns);
     rp_share_end(server, meters->served_count, elapsed_ns);

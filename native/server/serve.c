@@ -94,8 +94,8 @@ void rp_serve_count_refusal(struct rp_server *server, int status) {
     }
 }
 
-int rp_serve_drop(struct rp_call *call) {
-    rp_server_count(call->server, RP_COUNT_drop_no_room);
+int rp_serve_drop(struct rp_call *call, enum rp_counter reason) {
+    rp_server_count(call->server, reason);
     rp_meter_session(&call->server->meters, call->session)->dropped++;
     return RP_SERVED;
 }
@@ -160,7 +160,7 @@ uint32_t rp_serve_train(const struct rp_call *call) {
     return rp_min(budget, RP_TRAIN_MAX);
 }
 
-uint32_t rp_serve_share(const struct rp_call *call) {
+uint32_t rp_serve_part(const struct rp_call *call) {
     const struct rp_server *server = call->server;
     const struct rp_line *line = &server->lines[call->session];
     uint32_t share = RP_TURN_DATAGRAMS / server->turn_sessions_last;

@@ -216,7 +216,7 @@ int rp_serve_push(struct rp_call *call) {
     const struct rp_push *push = (const void *)call->view.body;
     int looks = push->create_count > 0;
     if (looks && !call->released && !rp_share_allows(server, call->session, 0)) {
-        return rp_serve_drop(call);
+        return rp_serve_drop(call, RP_COUNT_drop_share);
     }
     uint64_t before = rp_table_vain(table), items = server->counters[RP_COUNT_items_created];
     int result = serve(call, table);

@@ -46,7 +46,7 @@ static void name_record(struct rp_server *server, struct rp_session *session, ui
 
 static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {
     uint32_t train = rp_serve_train(call);
-    uint32_t share = rp_serve_share(call);
+    uint32_t share = rp_serve_part(call);
     budget = rp_min(budget, train);
     budget = rp_min(budget, share);
     rp_serve_batch(call, record, 0, budget > 0 ? budget : 1);
@@ -125,8 +125,13 @@ static int serve_new(struct rp_call *call, struct rp_table *table,
     if (request->epoch != 0 && request->epoch != rp_table_epoch(table)) {
         return -RP_STALE_EPOCH;
     }
+    struct rp_note *own = rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table->number,
+                                       call->view.message->id);
+    if (own != NULL) { /* whatever comes of it: its session is there */
+        rp_wait_keep(call->server, own);
+    }
     if (!rp_share_allows(call->server, call->session, request->count)) {
-        return rp_serve_drop(call);
+        return rp_serve_drop(call, RP_COUNT_drop_share);
     }
     if (request->mode == RP_SAMPLE_KEYS) {
         return draw(call, table, request, (const uint64_t *)(const void *)(request + 1));
@@ -153,7 +158,7 @@ int rp_serve_sample(struct rp_call *call) {
     }
     const struct rp_record *record = find_record(call, id);
     if (record != NULL && !rp_share_allows(call->server, call->session, 0)) {
-        return rp_serve_drop(call);
+        return rp_serve_drop(call, RP_COUNT_drop_share);
     }
     if (record != NULL) {
         rp_server_count(call->server, RP_COUNT_samples_repeated);
@@ -187,9 +192,11 @@ int rp_serve_pull(struct rp_call *call) {
     uint32_t train = rp_serve_train(call);
     uint32_t count = rp_min(pull->count, left);
     count = rp_min(count, train);
-    if (!rp_share_allows(call->server, call->session, 0) || count > rp_serve_share(call)
-        || !rp_serve_lease(call->turn, count)) {
-        return rp_serve_drop(call);
+    if (!rp_share_allows(call->server, call->session, 0)) {
+        return rp_serve_drop(call, RP_COUNT_drop_share);
+    }
+    if (count > rp_serve_part(call) || !rp_serve_lease(call->turn, count)) {
+        return rp_serve_drop(call, RP_COUNT_drop_no_room);
     }
     call->message.op = RP_OP_SAMPLE | RP_ANSWER;
     call->message.id = pull->batch;

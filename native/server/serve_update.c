@@ -70,7 +70,7 @@ static int apply(struct rp_call *call, const struct rp_update *update,
     record(call, call->view.message->id, status, &result);
     if (status == RP_OK) {
         rp_table_settle(table);
-        rp_share_take(call->server, call->session, result.applied); /* a leaf each, as a draw */
+        rp_share_take(call->server, call->session, update->count); /* each looked up, as a draw */
         rp_server_count(call->server, RP_COUNT_updates);
     }
     return answer_with(call, status, &result);
@@ -104,7 +104,7 @@ int rp_serve_update(struct rp_call *call) {
         return -RP_EARLY;
     }
     if (!rp_share_allows(call->server, call->session, 0)) {
-        return rp_serve_drop(call);
+        return rp_serve_drop(call, RP_COUNT_drop_share);
     }
     return apply(call, update, entries);
 }

@@ -109,9 +109,10 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
  * PUSH gets no answer, and waits for that server. */
 void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
                          int region_stays);
-/* Records how long the last turn that received something took, transmission included: the time of
- * each of its requests. */
-void rp_server_record_turn(struct rp_server *server, uint64_t elapsed_ns);
+/* Behind each turn that received something, with how long it took, transmission included: the time
+ * of each of its requests, and what its sessions took of the server's time. A driver that leaves it
+ * out holds no session to its share. */
+void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns);
 /* Everything measured so far, as of now_ns. What its port reports (dropped_in, dropped_out, facts)
  * is 0, and so is what this server has none of. */
 void rp_server_measure(const struct rp_server *server, uint64_t now_ns,

@@ -130,7 +130,7 @@ void rp_session_give_up_silent(struct rp_server *server);
 /* For a session that finds no free writer's place in the table: closes one that holds such a place
  * and has been silent for too long. 1, or 0: there is none, or rp_server_may_give_up says no. */
 int rp_session_give_up_writer(struct rp_server *server, const struct rp_table *table);
-/* A fresh volatile half, at open and at attach. */
+/* Its volatile half anew, at open and at attach; the account of time stays the place's. */
 void rp_session_line(struct rp_server *server, uint32_t index);
 
 #endif

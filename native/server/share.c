@@ -16,7 +16,7 @@
  *   debt is from ALL_NS: 1 at SLACK_NS, 0 at ALL_NS. It has to shrink: of many that take alike half
  *   are always below the mean, and would keep the debt where nobody is let through. What is of
  *   late: half of it counts in the next window of time, a quarter in the one behind that. A place
- *   keeps it when another session takes the place.
+ *   keeps all of its account, this turn's part too, when another session takes it.
  *
  * A turn's time is what a clock says: the thread may have been asleep, or others' work have been
  * long. So no debt is longer than DEBT_NS when a turn ends. A burst that empties the port charges

@@ -1,4 +1,4 @@
-/* Creating items, and closing a writer: both walk the streams of what is stored.
+/* Creating items, which walks the streams of what is stored, and closing a writer.
  *
  * A create names its anchor by stream and step. Mostly it is a link or two from where the last
  * create of this stream found its own. Else it is found from the stream's newest step backwards,

@@ -47,8 +47,7 @@ struct rp_table { /* process-local handle; lies in the region's volatile part, r
     struct rp_tree tree;
     struct rp_power power;
     uint32_t number;
-    /* ... the implementation's pointers and scratch follow */
-    struct rp_table_private *private;
+    struct rp_table_private *private; /* the implementation's pointers and scratch */
 };
 
 /* ---- life ---- */
@@ -116,9 +115,10 @@ void rp_table_check(const struct rp_table *table);
 void rp_table_info(const struct rp_table *table,
                    struct rp_table_info *info); /* number included, names too */
 uint64_t rp_table_epoch(const struct rp_table *table);
-/* Links followed so far for creates that made no item. */
+/* Links followed so far in vain: for creates that made no item, and in counting those of a PUSH of
+ * which one or all made none. */
 uint64_t rp_table_vain(const struct rp_table *table);
-/* What rp_writer_create_items counted last is over; 1: its links were followed in vain, too. */
+/* Ends what rp_writer_create_items counted last; 1: its links were followed in vain, too. */
 void rp_table_asked(struct rp_table *table, int in_vain);
 uint64_t rp_table_capacity(const struct rp_table *table);
 uint32_t rp_table_plan_count(const struct rp_table *table);

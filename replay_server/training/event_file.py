@@ -22,6 +22,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from .._native import ffi, lib
 from .record_file import RecordFile
 
@@ -74,7 +76,8 @@ class EventFile:
         """The scalars of one step (at least 0); OSError, and none of them, on a full disk."""
         summary = b""
         for tag, value in values.items():
-            number = struct.pack("<Bf", 2 << 3 | FLOAT, value)
+            with np.errstate(over="ignore"):  # what no float32 holds is an infinity
+                number = struct.pack("<B", 2 << 3 | FLOAT) + np.float32(value).tobytes()
             summary += _bytes(1, _bytes(1, tag.encode()) + number)
         self.file.append(_record(_event(wall_time, step) + _bytes(5, summary)))
 

@@ -60,13 +60,15 @@ class Untaken:
     def note(self, observation: Any, before: Any, terminated: Any, truncated: Any, to: Any) -> None:
         """A step was not taken; `before`: the next observation of the one before it, or None."""
         begin, over = self._read(observation), self._over(terminated, truncated)
-        self.waits, self.written = True, self.written or _is_written(self._autoreset, before, to)
+        written = _is_written(self._autoreset, before, to)
+        self.waits, self.written = True, self.written or written
         if self._left is not None and (begin is None or over is None):
             # of this one too little is known: the next call is compared with the older one, but
             # who ended since, nobody knows
             self._left = self._left._replace(over=np.ones_like(self._left.over), sure=False)
             return
-        begin = self._read(before) if begin is None else begin
+        if begin is None and not written:
+            begin = self._read(before)
         ended = np.ones(self._autoreset.count, np.bool_) if over is None else over
         made_up, led_to = self._autoreset.made_up, self._read(to)
         self._left = Left(made_up, ended, over is not None, begin, led_to)
@@ -186,6 +188,8 @@ def _is_written(autoreset: Autoreset, last: Any, next_observation: Any) -> bool:
     spec = autoreset.spec
     try:
         autoreset._observed(last)
+        if next_observation is None:  # nothing was written
+            return False
         was, written = (spec.flatten("observation", o) for o in (last, next_observation))
         return any(same_memory(leaf, written[name]) for name, leaf in was.items())
     except SpecError:

@@ -107,6 +107,7 @@ def test_unknown_keywords_name_the_nearest(make, words):
     [
         (lambda c: c.sample("m", 1, timeout=np.zeros(3)), "^timeout is array.*expected seconds"),
         (lambda c: c.flush(np.zeros(3)), "^timeout is array.*expected seconds"),
+        (lambda c: c.get("main", [[1], [1, 2]]), "^keys: expected whole numbers"),
         (lambda c: c.sample("m", 1).transitions(0.9, 1 << 70), "^device 11805916"),
         (lambda c: c.update_priorities(np.zeros(2), c.sample("m", 1), [1.0]), "name"),
     ],

@@ -51,20 +51,21 @@ def test_the_promised_names_stand_in_the_code_and_in_the_docs():
 
 
 def test_a_line_is_a_json_object_and_a_point_in_tensorboard(tmp_path):
-    """Given scalars, one not there yet, one not finite. Expect each line whole on the disk at
-    once, and the same series in the event file."""
+    """Given scalars, one not there yet, one not finite, one too large. Expect each line whole on
+    the disk at once, and the same series in the event file."""
     run = Run(tmp_path, "learner", {"seed": 1})
     run.log(0, **{"losses/td": 0.5, "replay/age": None})
     run.log(1 << 40, **{"losses/td": 2.0, "replay/size": 7, "phase/wait": math.inf})
-    first, second = read_metrics(tmp_path)
+    run.log(1 << 41, **{"losses/td": 1e39})  # no float32 holds it
+    first, second, _ = read_metrics(tmp_path)
     run.event(event="solved", mean=500.0)
     run.close()
     assert first["step"] == 0 and first["losses/td"] == 0.5 and "replay/age" not in first
     assert first["program"] == "learner" and abs(second["time"] - first["time"]) < 60
     assert second["phase/wait"] is None and "Infinity" not in (tmp_path / METRICS).read_text()
-    assert read_metrics(tmp_path)[2]["event"] == "solved"
+    assert read_metrics(tmp_path)[3]["event"] == "solved"
     read = series(tmp_path / "tensorboard" / "learner")
-    assert read["losses/td"] == [(0, 0.5), (1 << 40, 2.0)]
+    assert read["losses/td"] == [(0, 0.5), (1 << 40, 2.0), (1 << 41, math.inf)]
     assert read["replay/size"] == [(1 << 40, 7.0)] and read["phase/wait"] == [(1 << 40, math.inf)]
 
 

@@ -370,9 +370,29 @@ static void situation_behind_a_loss(void) {
     } while (state.steps_stored < 23 && world->now_ns < end);
     CHECK(state.steps_stored == 23 && state.steps_resent == 0);
     CHECK(rp_server_counters(world->server)[RP_COUNT_pushes_early] > 0);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_pushes_early] > 0);
     CHECK(world->now_ns - begin < 400 * WORLD_MS, "after %" PRIu64 " ns", world->now_ns - begin);
     world_close(world);
     check_group("8 a message behind a lost one");
+}
+
+/* 9. Given messages that are under way together, of which the limiter holds the first back. Expect
+ *    what it waits for to be known, though the others wait for it alone. */
+static void situation_both(void) {
+    struct world *world = five_items(WIDE);
+    uint8_t rows[3 * ITEM * 18] = {0};
+    struct rp_push_state state;
+    CHECK(rp_client_push(world->client, 1, 0, rows, 54, RP_RUN_ITEM, NULL) > 0);
+    rp_client_flush(world->client, 1);
+    world_run(world, 400 * WORLD_MS);
+    rp_client_push_state(world->client, 1, &state);
+    const uint64_t *counters = rp_client_counters(world->client);
+    CHECK(counters[RP_COUNT_pushes_blocked] > 0 && counters[RP_COUNT_pushes_early] > 0,
+          "%" PRIu64 ", %" PRIu64, counters[RP_COUNT_pushes_blocked],
+          counters[RP_COUNT_pushes_early]);
+    CHECK(state.need > 0);
+    world_close(world);
+    check_group("9 what the limiter asks for is told, whatever else waits");
 }
 
 int main(void) {
@@ -388,5 +408,6 @@ int main(void) {
     situation_next();
     situation_burst();
     situation_behind_a_loss();
+    situation_both();
     return check_done("test_client_wait");
 }

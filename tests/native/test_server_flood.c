@@ -64,7 +64,7 @@ static void situation_flood(uint16_t takes) {
     uint64_t id = 0, drawn = RECORDS + 1;
     for (uint64_t round = 1; round <= 3; round++) {
         uint64_t before = script_counter(&script, RP_COUNT_samples);
-        uint64_t dropped = script_counter(&script, RP_COUNT_drop_no_room);
+        uint64_t dropped = script_counter(&script, RP_COUNT_drop_share);
         for (uint32_t i = 0; i < FLOOD; i++) {
             ask_for_batch(&flood, ++id);
         }
@@ -82,7 +82,7 @@ static void situation_flood(uint16_t takes) {
         }
         CHECK(script.port.in_count == 0 && pings == 1 && batches > 0);
         before = script_counter(&script, RP_COUNT_samples) - before;
-        dropped = script_counter(&script, RP_COUNT_drop_no_room) - dropped;
+        dropped = script_counter(&script, RP_COUNT_drop_share) - dropped;
         CHECK(before > 2 * drawn, "%" PRIu64 " draws: each turn begins anew", before);
         CHECK(dropped == FLOOD + 1 - before, "%" PRIu64 " dropped", dropped);
         rp_server_check(script.server);
@@ -121,7 +121,7 @@ static void situation_lawful(void) {
         CHECK(answers(&learner, RP_OP_SAMPLE) == TAKES);
     }
     CHECK(script_counter(&script, RP_COUNT_samples) == ROUNDS + RECORDS);
-    CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 0);
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == 0);
     script_close(&script);
     check_group("2 who has all the batches under way that it may is held up by nothing");
 }
@@ -142,7 +142,7 @@ static void timed_turn(uint64_t sent_ns, uint64_t request_ns) {
     links = rp_server_table(script.server, 0)->private->work_total - links;
     uint64_t took_ns = BATCH_NS * drawn + sent_ns * script.port.out_count + request_ns * requests
                        + 2000 * links;
-    rp_server_record_turn(script.server, took_ns);
+    rp_server_end_turn(script.server, took_ns);
     script.now_ns += took_ns;
 }
 
@@ -239,7 +239,7 @@ static void situation_busy(uint32_t learners, uint32_t each_turn, int too_many) 
         timed_turn(0, BATCH_NS / BURST);
     }
     uint64_t served = script_counter(&script, RP_COUNT_samples);
-    uint64_t dropped = script_counter(&script, RP_COUNT_drop_no_room);
+    uint64_t dropped = script_counter(&script, RP_COUNT_drop_share);
     double share = (double)(served * BATCH_NS) / (double)(script.now_ns - begun_ns);
     CHECK((dropped > 0) == too_many, "%" PRIu64 " dropped", dropped);
     CHECK(too_many ? share > 0.6 && share < 0.8 : served > learners * each_turn * (TURNS - 2),
@@ -276,41 +276,138 @@ static void situation_waiting(void) {
     script_put(&script, &learner, RP_OP_PING, 0, 1, NULL, 0);
     script.port.in_most = 2;
     script_turn(&script);
-    CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 1, "the one that comes now is dropped");
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == 1, "the one that comes now is dropped");
     CHECK(script_counter(&script, RP_COUNT_items_created) == 24, "the one that waited is stored");
     CHECK(answers(&learner, RP_OP_SAMPLE) > 0 && answers(&pusher, RP_OP_PUSH) == 1);
     script_close(&script);
     check_group("5 what waits is not refused as its turn comes");
 }
 
-/* 6. Given an UPDATE of a session that has had more than its part, while others wait. Expect it
- *    dropped, applied as it is repeated when the debt is paid, and each leaf it set charged. */
-static void situation_update(void) {
+/* The session of place 0 has had all of the time of late, and this is how long its debt lasts. */
+static void in_debt(uint64_t debt_ns) {
+    struct rp_shares *shares = &script.server->shares;
+    script.server->lines[0].used_ns = shares->used_ns = 1000000000;
+    script.server->lines[0].share_window = shares->window = script.now_ns / 100000000;
+    shares->sharers = 2;
+    shares->debt_end_ns = script.now_ns + debt_ns;
+}
+
+/* A request, and a PING behind it that is left in the port. */
+static void ask_and_leave(struct script_client *client, uint16_t op, const void *body,
+                          uint32_t size) {
+    static uint64_t pings;
+    script_put(&script, client, op, 1, 1, body, size);
+    script_put(&script, client, RP_OP_PING, 0, ++pings, NULL, 0);
+    script.port.in_most = 1;
+    script_turn(&script);
+}
+
+/* Dropped while the session is in debt, answered and charged so much as it is repeated. */
+static void paid_for(struct script_client *client, uint16_t op, const void *body, uint32_t size,
+                     uint64_t work) {
+    const struct rp_shares *shares = &script.server->shares;
+    uint64_t dropped = script_counter(&script, RP_COUNT_drop_share);
+    in_debt(30000000);
+    ask_and_leave(client, op, body, size);
+    CHECK(answers(client, op) == 0 && shares->work == 0);
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == ++dropped);
+    script_turn(&script);
+    in_debt(0);
+    ask_and_leave(client, op, body, size);
+    CHECK(answers(client, op) == 1 && shares->work == work, "op %u: %" PRIu64, op, shares->work);
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == dropped);
+    script_turn(&script);
+}
+
+/* 6. Given requests of a session that has had more than its part, while others wait. Expect each
+ *    dropped, and served as it is repeated when the debt is paid: a draw for each key of an UPDATE,
+ *    found or not, and each item of a batch by keys, eight for each datagram. An UPDATE that was
+ *    applied is answered, whatever the debt. */
+static void situation_paid(void) {
     struct script_client learner;
     fresh(&learner);
-    struct rp_shares *shares = &script.server->shares;
+    uint64_t epoch = rp_table_epoch(rp_server_table(script.server, 1));
     static struct {
         struct rp_update update;
-        struct rp_update_entry entries[2];
-    } body;
-    body.update = (struct rp_update){.epoch = rp_table_epoch(rp_server_table(script.server, 1)),
-                                     .count = 2};
-    for (uint64_t i = 0; i < 2; i++) {
-        body.entries[i] = (struct rp_update_entry){SCRIPT_CAPACITY + i, 3.0};
+        struct rp_update_entry entries[3];
+    } update;
+    static struct {
+        struct rp_sample sample;
+        uint64_t keys[2];
+    } sample;
+    update.update = (struct rp_update){.epoch = epoch, .count = 3};
+    for (uint64_t i = 0; i < 3; i++) { /* the last is no item */
+        update.entries[i] = (struct rp_update_entry){SCRIPT_CAPACITY + (i < 2 ? i : 500), 3.0};
     }
-    script.port.in_most = 1;
-    for (uint32_t late = 0; late < 2; late++) {
-        shares->debt_end_ns = late ? 0 : script.now_ns + 30000000;
-        script_put(&script, &learner, RP_OP_UPDATE, 1, 1, &body, sizeof body);
-        script_put(&script, &learner, RP_OP_PING, 0, 1 + late, NULL, 0);
-        script_turn(&script);
-        CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 1);
-        CHECK(script_counter(&script, RP_COUNT_priorities_applied) == 2 * late);
-        CHECK(shares->work == 2 * late, "%" PRIu64, shares->work);
-        script_turn(&script);
-    }
+    sample.sample = script_sample(2);
+    sample.sample.mode = RP_SAMPLE_KEYS;
+    struct rp_blob_request blob = {.count = 1, .kind = RP_BLOB_SPEC};
+    paid_for(&learner, RP_OP_UPDATE, &update, sizeof update, 3);
+    CHECK(script_counter(&script, RP_COUNT_priorities_applied) == 2);
+    in_debt(30000000);
+    ask_and_leave(&learner, RP_OP_UPDATE, &update, sizeof update);
+    CHECK(script_counter(&script, RP_COUNT_updates_repeated) == 1);
+    script_turn(&script);
+    paid_for(&learner, RP_OP_SAMPLE, &sample, sizeof sample, 2 + 8);
+    paid_for(&learner, RP_OP_BLOB, &blob, sizeof blob, 8);
     script_close(&script);
-    check_group("6 an UPDATE is charged a draw for each leaf");
+    check_group("6 what is dropped beyond a share, and what is charged");
+}
+
+/* The client of place 0 repeats what waits for longer than a place lasts, in debt each time. */
+static void repeat_in_debt(struct script_client *client, uint16_t op, uint64_t id, const void *body,
+                           uint32_t size) {
+    for (uint32_t i = 0; i < 5; i++) {
+        script_later(&script, 800);
+        in_debt(30000000);
+        script_put(&script, client, op, 1, id, body, size);
+        script_put(&script, client, RP_OP_PING, 0, 1, NULL, 0);
+        script.port.in_most = 1;
+        script_turn(&script);
+        script_turn(&script);
+    }
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == 5);
+    script.port.in_most = 0;
+    in_debt(0);
+}
+
+/* 7. Given a SAMPLE that waits, and then a PUSH, of a session in debt, so that no repeat of theirs
+ *    is looked at. Expect it to have its place before one that came later. */
+static void situation_places(enum rp_wait_kind kind) {
+    struct script_client first = script_client(1), second = script_client(2);
+    uint64_t next = 1;
+    script_tables(tables);
+    tables[1].min_size = kind == RP_WAIT_SAMPLE ? 4 : tables[1].min_size;
+    config = script_config(tables);
+    script_open(&script, &config);
+    script_connect(&script, &first);
+    script_connect(&script, &second);
+    uint64_t epoch = script_writer(&script, &first, 1, 2).epoch, vain = 0;
+    struct rp_sample request = script_sample(4);
+    if (kind == RP_WAIT_SAMPLE) {
+        CHECK_STATUS(script_ask(&script, &first, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
+                     RP_BLOCKED);
+        repeat_in_debt(&first, RP_OP_SAMPLE, 1, &request, sizeof request);
+        CHECK_STATUS(script_ask(&script, &second, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
+                     RP_BLOCKED);
+    } else {
+        for (int status = RP_OK; status == RP_OK; next++) {
+            CHECK(next < 8, "nothing holds it back");
+            script_push_begin(&push, epoch);
+            script_push_run(&push, 0, 8 * next - 8, 8 * next - 8, 8, 0);
+            for (uint64_t k = 0; next > 1 && k < 8; k++) { /* of the PUSH before: looked for */
+                script_push_create(&push, 0, 8 * next - 9 - k, 1.0);
+            }
+            vain = rp_table_vain(rp_server_table(script.server, 1));
+            status = script_push(&script, &first, 1, next, &push).status;
+        }
+        vain = rp_table_vain(rp_server_table(script.server, 1)) - vain;
+        CHECK(vain > 0, "what it looked for is charged");
+        repeat_in_debt(&first, RP_OP_PUSH, next - 1, push.body, push.size);
+        script_ask(&script, &first, RP_OP_PUSH, 1, next - 1, push.body, push.size);
+    }
+    CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 0);
+    script_close(&script);
 }
 
 int main(void) {
@@ -330,6 +427,9 @@ int main(void) {
     situation_busy(2, 4, 1);
     check_group("4 two thirds of the time are the learners', where others wait");
     situation_waiting();
-    situation_update();
+    situation_paid();
+    situation_places(RP_WAIT_SAMPLE);
+    situation_places(RP_WAIT_PUSH);
+    check_group("7 a place is kept by a repeat that is dropped");
     return check_done("test_server_flood");
 }

@@ -165,10 +165,13 @@ static void situation_many(void) {
     check_group("5 all who take in a turn are charged");
 }
 
+enum others { STAYS, GOES_BEFORE, GOES_BEHIND };
+
 /* 6. Given a learner that takes a third of the time, beside sessions that come, take a little and
- *    go, all in one place, beside such that take all they get, and beside one that stays and does.
- *    Expect the learner served each time in the first case, in the others in half of the turns. */
-static void situation_others(uint32_t takes, int cycles, uint32_t least) {
+ *    go, all in one place, beside such that take all they get, before they go or after the next has
+ *    come, and beside one that stays and does. Expect the learner served each time in the first
+ *    case, in the others in half of the turns, and a place counted as one. */
+static void situation_others(uint32_t takes, enum others others, uint32_t least) {
     uint32_t served = 0;
     fresh(2);
     for (uint32_t turn = 0; turn < TURNS; turn++) {
@@ -179,17 +182,21 @@ static void situation_others(uint32_t takes, int cycles, uint32_t least) {
             took += 10;
             served++;
         }
-        if (cycles) { /* the one that had the place has gone */
+        if (others == GOES_BEFORE) { /* the one that had the place has gone */
             rp_session_line(script.server, 1);
         }
         if (rp_share_allows(script.server, 1, 0)) {
             rp_share_take(script.server, 1, takes);
             took += takes;
         }
+        if (others == GOES_BEHIND) { /* in the burst that it took in */
+            rp_session_line(script.server, 1);
+        }
         rp_share_end(script.server, 2, took * (uint64_t)MS / 10 + 2 * MS); /* others': 2 ms */
         script.now_ns += took * (uint64_t)MS / 10 + 2 * MS;
     }
     CHECK(served >= least, "%u of %d", served, TURNS);
+    CHECK(shares->sharers <= 2 && shares->sharers_last <= 2, "%u sharers", shares->sharers);
     script_close(&script);
 }
 
@@ -237,9 +244,10 @@ int main(void) {
     situation_bound();
     situation_windows();
     situation_many();
-    situation_others(1, 1, TURNS);
-    situation_others(60, 1, TURNS / 2);
-    situation_others(60, 0, TURNS / 2);
+    situation_others(1, GOES_BEFORE, TURNS);
+    situation_others(60, GOES_BEFORE, TURNS / 2);
+    situation_others(60, GOES_BEHIND, TURNS / 2);
+    situation_others(60, STAYS, TURNS / 2);
     check_group("6 who takes little is not held back by who comes and goes, nor by who takes much");
     situation_crowd(8, 1000);
     situation_crowd(16, 1000);

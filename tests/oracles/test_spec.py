@@ -169,6 +169,7 @@ def test_documents_are_canonical_and_differences_are_readable():
     same text, each difference in words, and SpecError."""
     spec = spec_from(Env(NESTED, spaces.Discrete(4)), extras=(Column("cost", np.dtype("float32")),))
     assert Spec.from_json(spec.to_json()) == spec
+    assert spec_from(Env(NESTED, spaces.Discrete(4)), extras=Column("cost", np.float32)) == spec
     assert Spec.from_json(spec.to_json()).to_json() == spec.to_json()
     assert spec._differences(Spec.from_json(spec.to_json())) == []
     a = Spec((Column("x", "float32", (4,)), Column("y", "int8")))

@@ -431,7 +431,7 @@ def test_the_dashboard_and_the_alerts_ask_for_what_is_told():
     for family in families.values():
         for sample in family.samples:
             labels.setdefault(sample.name, {"instance"}).update(sample.labels)
-    assert len(dashboard_queries()) > 50 and len(alert_queries()) == 7
+    assert len(dashboard_queries()) > 50 and len(alert_queries()) == 8
     for panel, query, legend in dashboard_queries():
         names = metric_names(query)
         assert names and names <= labels.keys(), f"{panel}: {sorted(names - labels.keys())}"

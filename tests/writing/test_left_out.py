@@ -3,7 +3,7 @@ stored is what was played, and no item spans the gap."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -262,3 +262,52 @@ def test_an_episode_in_one_buffer_ends_where_its_caller_says():
         drawn = client.sample("m", 256).transitions(1.0)
         assert (drawn.next_observations - drawn.observations == 1).all()
         assert set(drawn.observations[:, 0]) == set(range(5))
+
+
+@pytest.mark.parametrize("lost", [None, np.zeros(2, np.float32)], ids=["none", "another shape"])
+def test_a_step_whose_observation_did_not_come_is_joined_over_nowhere(lost):
+    """Given next observations in one array that each step writes over, and a step that is left out,
+    refused for an observation that cannot be read. Expect no item across it."""
+    buffer = np.zeros(1, np.float32)
+    with Server([Table("m", SPEC, FEW, 1024)], seed=1) as server, Client(server.address) as client:
+        writer, seen = client.writer("m"), buffer.copy()
+        for place in range(10):
+            buffer[:] = place + 1
+            given = lost if place == 5 else seen
+            with pytest.raises(SpecError) if place == 5 else nullcontext():
+                writer.add_step(given, 0, buffer, 1.0, False, False)
+            seen = buffer.copy()
+        writer.flush()
+        drawn = client.sample("m", 512).transitions(1.0)
+        assert (drawn.next_observations - drawn.observations == 1).all()
+        assert set(drawn.observations[:, 0]) == {0, 1, 2, 3, 6, 7, 8}
+
+
+@pytest.mark.parametrize("final", ["given", "mended", "left out"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_episode_that_led_to_a_nan_is_ended_by_a_restart(count, final):
+    """Given a next observation that is a NaN, seen by the caller, who resets that environment and
+    says so. Expect it to end without the item that leads there, and the others to go on."""
+    with (
+        Server([Table("m", SPEC, FEW, 1024, streams=2)], seed=1) as server,
+        Client(server.address) as client,
+    ):
+        writer, calm = client.writer("m", count, autoreset="disabled"), np.zeros(count, np.bool_)
+        at = 1000 * np.arange(count, dtype=np.float32)[:, None]
+        for place in range(8):
+            to = at + 1
+            to[0] = np.nan if place == 4 else to[0]
+            given = {"observation": at, "next_observation": to, "reward": np.ones(count)}
+            given |= {"action": np.zeros(count, np.int64), "terminated": calm, "truncated": calm}
+            writer.add_batch(**given)
+            at = to.copy()
+            if place == 4:
+                mask = np.arange(count) == 0
+                shown = {"given": to, "mended": np.nan_to_num(to), "left out": None}[final]
+                writer.restart(mask, shown)
+                at[0] = 100
+        writer.flush()
+        drawn = client.sample("m", 512).transitions(1.0)
+        begins, ends = drawn.observations[:, 0], drawn.next_observations[:, 0]
+        expected = {0, 1, 2, 3, 100, 101, *(range(1000, 1007) if count > 1 else ())}
+        assert set(begins) == expected and (ends - begins == 1).all()
