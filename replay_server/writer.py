@@ -327,8 +327,8 @@ class Writer:
         An episode that is open there ends, as truncated, at `final_observation`: the last that
         `step` returned, with the axes of `add_batch`. ConfigError where that is missing, SpecError
         where it is not what the newest step led to. Behind a step that was not taken the episode
-        ends before it, whatever that step returned. One that led to a NaN or an infinity ends
-        without the items that lead there, whatever is given.
+        ends before it, whatever that step returned. An episode whose newest step led to a NaN or
+        an infinity ends without the items that lead there, whatever is given.
         """
         cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if self._held or self._owner == -get_ident() or cut.any():

@@ -2,13 +2,15 @@
 
     python -m benchmarks.peers.report FILE.jsonl [--page docs/benchmarks-peers.md]
 
-With --page the part of that page between its two marks is written anew. Nothing is measured here.
+With --page the part of that page between its two marks is written anew, and its pictures in
+images/ beside it. Nothing is measured here.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import textwrap
@@ -24,6 +26,8 @@ from .pool import columns_of
 
 BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
 APART = ("wait", *TASKS)  # what has tables of its own
+WIDE = 3  # pictures side by side
+LABEL_GAP = 1.22  # names in a picture of shares, as a factor
 BUSY = 0.25  # of a core, taken by others before the first round
 Line = dict[str, Any]
 
@@ -348,7 +352,7 @@ def short(value: float) -> str:
 # ---- plots ----
 
 
-def plots(lines: Sequence[Line], folder: Path) -> list[Path]:
+def plots(lines: Sequence[Line], folder: Path, prefix: str = "") -> list[Path]:
     """Two figures an item: rates of all work, and waiting shares; [] without matplotlib."""
     try:
         import matplotlib
@@ -361,7 +365,7 @@ def plots(lines: Sequence[Line], folder: Path) -> list[Path]:
         for draw, name in ((_rates, "rates"), (_waits, "waits")):
             figure_of = draw(item, here)
             if figure_of is not None:
-                path = folder / f"{name}-{item}.png"
+                path = folder / f"{prefix}{name}-{item}.png"
                 figure_of.savefig(path, dpi=120, bbox_inches="tight")
                 made.append(path)
     return made
@@ -381,30 +385,44 @@ def colour(line: Line) -> str:
 
 def _rates(item: str, lines: Sequence[Line]) -> Any:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     apart = {line["job"] for line in lines if line["kind"] in APART}
     shown = [job for _, job in jobs(lines) if job not in apart]
     names = sorted({line["peer"] for line in lines}, reverse=True)
-    picture = Figure(figsize=(3.2 * len(shown) + 1.5, 0.28 * len(names) + 1.8))
-    axes = picture.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    for axis, job in zip(axes, shown, strict=True):
+    rows = math.ceil(len(shown) / WIDE)
+    picture = Figure(figsize=(12, rows * (0.2 * len(names) + 1.4)), layout="constrained")
+    axes = picture.subplots(rows, WIDE, sharey=True, squeeze=False).ravel()
+    for axis in axes[len(shown) :]:
+        axis.set_axis_off()
+    for axis, job in zip(axes, shown, strict=False):
         for line in (line for line in lines if line["job"] == job):
             at = names.index(line["peer"])
             axis.plot([line["rate_low"], line["rate_high"]], [at, at], color=colour(line))
             axis.plot(line["rate"], at, "o", color=colour(line), markersize=5)
         axis.set_xscale("log")
-        axis.set_xlabel("items a second (log)")
-        axis.set_title(textwrap.fill(job, 30), fontsize=9)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set_xlabel("items a second (log)", fontsize=8)
+        axis.set_title(textwrap.fill(job, 40), fontsize=9)
         axis.grid(alpha=0.3, which="both")
-    axes[0].set_yticks(range(len(names)), names, fontsize=8)
+    axes[0].set_yticks(range(len(names)), names)
+    for axis in axes:
+        axis.tick_params(labelsize=7)
     picture.suptitle(
         f"Rates of {said_item(item)}. Blue: ours; orange: peers behind a network; grey: in "
         "process, or not counted.\nOne machine for both ends: it shows software, not a network. "
         "Lines: intervals.",
         fontsize=9,
-        y=1.06,
     )
     return picture
+
+
+def apart_by(rising: Sequence[float], factor: float) -> list[float]:
+    """Each value, or as much above it as it takes to be `factor` times the one before."""
+    found: list[float] = []
+    for value in rising:
+        found.append(max(value, found[-1] * factor) if found else value)
+    return found
 
 
 def _waits(item: str, lines: Sequence[Line]) -> Any:
@@ -413,14 +431,27 @@ def _waits(item: str, lines: Sequence[Line]) -> Any:
     waits = [line for line in lines if line["kind"] == "wait"]
     if len({line["step_ms"] for line in waits}) < 2:
         return None
-    picture = Figure(figsize=(7, 4.5))
-    axis = picture.subplots()
+    picture = Figure(figsize=(8, 5))
+    axis, begins = picture.subplots(), list[tuple[float, float, str]]()
     for name in dict.fromkeys(line["peer"] for line in waits):
         own = sorted((x for x in waits if x["peer"] == name), key=lambda x: x["step_ms"])
         style = {"color": colour(own[0]), "linestyle": "-" if own[0]["ours"] else "--"}
         steps, shares = [x["step_ms"] for x in own], [max(x["waited"], 1e-5) for x in own]
         axis.plot(steps, shares, marker="o", **style)
-        axis.annotate(name, (steps[0], shares[0]), fontsize=7)
+        begins.append((shares[0], steps[0], name))
+    places = apart_by([share for share, _, _ in sorted(begins)], LABEL_GAP)
+    for place, (share, step, name) in zip(places, sorted(begins), strict=True):
+        axis.annotate(
+            name,
+            (step, share),
+            (step / 2, place),
+            fontsize=7,
+            ha="right",
+            va="center",
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "gray"},
+        )
+    axis.set_ylim(top=1.5 * max(places))
+    axis.set_xlim(left=min(step for _, step, _ in begins) / 5)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("the learner's step, ms (log)")
@@ -451,11 +482,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     head, *lines = map(json.loads, args.file.read_text().splitlines())
     text = page(head, lines)
+    place, prefix = args.file.parent, ""
     if args.page:
         args.page.write_text(rewritten(args.page.read_text(), text))
+        place, prefix = args.page.parent / "images", "peers-"
+        place.mkdir(exist_ok=True)
     else:
         print(text)
-    for path in plots(lines, args.file.parent):
+    for path in plots(lines, place, prefix):
         print(f"plot: {path}", file=sys.stderr)
     return 0
 

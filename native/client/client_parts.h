@@ -42,7 +42,8 @@ void rp_client_credit_echoed(struct rp_client *client, uint16_t echo);
 void rp_client_credit_lost(struct rp_client *client, const struct client_flight *flight);
 /* The same, where nothing came for as long as an answer may take. */
 void rp_client_credit_timed_out(struct rp_client *client, const struct client_flight *flight);
-void rp_client_credit_pulled(struct rp_client *client);
+/* All of so many datagrams that were asked for at once came. */
+void rp_client_credit_pulled(struct rp_client *client, uint32_t datagrams);
 uint64_t rp_client_credit_timeout(struct rp_client *client, uint32_t tries); /* ns, jittered */
 uint32_t rp_client_credit_expect(
     const struct rp_client *client); /* datagrams that may be asked for now */

@@ -429,6 +429,7 @@ struct client_credit {
     uint32_t credit;
     uint32_t window;      /* in 256ths of a datagram */
     uint32_t pull_window; /* datagrams that may be on their way here */
+    uint32_t pull_calm;   /* up to here it grows by what came; set where something was lost */
     uint32_t in_flight;
     uint32_t expected;
 };

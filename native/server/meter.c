@@ -1,5 +1,6 @@
 /* Names, bounds, and one consistent look at everything a server measures. What is counted on the
- * way is inline in meter.h; nothing here runs for a datagram but rp_meter_ages, for a batch.
+ * way is inline in meter.h; here rp_meter_ages runs for a batch and rp_meter_turn
+ * for a turn.
  */
 #include "server/meter.h"
 
@@ -42,10 +43,8 @@ void rp_meter_ages(struct rp_meters *meters, uint32_t table, const struct rp_bat
     ages->sum += sum;
 }
 
-void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns) {
-    struct rp_meters *meters = &server->meters;
+void rp_meter_turn(struct rp_meters *meters, uint64_t elapsed_ns) {
     uint32_t bucket = rp_histogram_bucket(elapsed_ns);
-    rp_share_end(server, meters->served_count, elapsed_ns);
     for (uint32_t i = 0; i < meters->served_count; i++) {
         struct rp_histogram *histogram = &meters->operations[meters->served[i]];
         histogram->sum += elapsed_ns;

@@ -43,8 +43,8 @@ struct rp_session_meter { /* of one place, since the server was opened */
     uint64_t steps;       /* committed */
     uint64_t items;       /* drawn, or read by keys */
     uint64_t refused;     /* requests answered with a refusal */
-    uint64_t dropped;     /* requests not answered: seen before, no transmit room,
-                           * or beyond its share */
+    uint64_t dropped;     /* requests not answered: seen before, no room, beyond
+                           * its share, or too far ahead */
 };
 
 struct rp_session_state { /* of one place with numbers of its own, now */
@@ -123,6 +123,8 @@ static inline void rp_meter_served(struct rp_meters *meters, uint8_t operation) 
     meters->served[meters->served_count++] = operation;
 }
 
+/* The time of each request of a turn that took so long. */
+void rp_meter_turn(struct rp_meters *meters, uint64_t elapsed_ns);
 /* The ages of a batch just drawn from the table. */
 void rp_meter_ages(struct rp_meters *meters, uint32_t table, const struct rp_batch *head,
                    const struct rp_batch_item *items);

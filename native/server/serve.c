@@ -160,13 +160,13 @@ uint32_t rp_serve_train(const struct rp_call *call) {
     return rp_min(budget, RP_TRAIN_MAX);
 }
 
-uint32_t rp_serve_part(const struct rp_call *call) {
+uint32_t rp_serve_datagrams_left(const struct rp_call *call) {
     const struct rp_server *server = call->server;
     const struct rp_line *line = &server->lines[call->session];
-    uint32_t share = RP_TURN_DATAGRAMS / server->turn_sessions_last;
-    share = rp_max(share, RP_TRAIN_MAX);
+    uint32_t most = RP_TURN_DATAGRAMS / server->turn_sessions_last;
+    most = rp_max(most, RP_TRAIN_MAX);
     uint32_t sent = line->turn == server->turn ? line->turn_sent : 0;
-    return sent < share ? share - sent : 0;
+    return sent < most ? most - sent : 0;
 }
 
 /* ---- answers ---- */

@@ -75,7 +75,7 @@ void rp_serve_send(struct rp_call *call, uint32_t size);
 /* The most datagrams that one request is answered with: what its client takes in one go. */
 uint32_t rp_serve_train(const struct rp_call *call);
 /* How many datagrams the session may still be sent in this turn. */
-uint32_t rp_serve_part(const struct rp_call *call);
+uint32_t rp_serve_datagrams_left(const struct rp_call *call);
 /* The table of the message header, or null. */
 struct rp_table *rp_serve_table(const struct rp_call *call);
 /* Does a body hold exactly `need` bytes, rounded up to 8 and to the least body, the rest zero? 0
@@ -90,8 +90,8 @@ int rp_serve_accept(struct rp_call *call);
 void rp_serve_finish(struct rp_call *call, int result);
 /* Counts a refusal under its status. */
 void rp_serve_count_refusal(struct rp_server *server, int status);
-/* A session's request that is not answered: counted under `reason`, drop_no_room or drop_share; it
- * asks again. Returns RP_SERVED. */
+/* A session's request that is not answered: counted under `reason`, a drop_*; it asks
+ * again. Returns RP_SERVED. */
 int rp_serve_drop(struct rp_call *call, enum rp_counter reason);
 /* May this request go on now? 0: yes, and its place in the queue, if it had one, is given up.
  * -status: never. Else it is held back: the bytes of its BLOCKED answer, which is written. It then

@@ -136,7 +136,7 @@ int rp_serve_blob(struct rp_call *call) {
     if (!rp_share_allows(call->server, call->session, 0)) {
         return rp_serve_drop(call, RP_COUNT_drop_share);
     }
-    if (count > rp_serve_part(call) || !rp_serve_lease(call->turn, count)) {
+    if (count > rp_serve_datagrams_left(call) || !rp_serve_lease(call->turn, count)) {
         return rp_serve_drop(call, RP_COUNT_drop_no_room);
     }
     if (blob.goes_away) {

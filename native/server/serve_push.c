@@ -196,8 +196,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
         forget_note(call, table);
     }
     if (far) { /* a PUSH that is held back was answered BLOCKED above, however far it is */
-        rp_server_count(call->server, RP_COUNT_drop_far);
-        return RP_SERVED;
+        return rp_serve_drop(call, RP_COUNT_drop_far);
     }
     return store(call, table, writer, &push);
 }

@@ -46,9 +46,9 @@ static void name_record(struct rp_server *server, struct rp_session *session, ui
 
 static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {
     uint32_t train = rp_serve_train(call);
-    uint32_t share = rp_serve_part(call);
+    uint32_t left = rp_serve_datagrams_left(call);
     budget = rp_min(budget, train);
-    budget = rp_min(budget, share);
+    budget = rp_min(budget, left);
     rp_serve_batch(call, record, 0, budget > 0 ? budget : 1);
 }
 
@@ -127,7 +127,7 @@ static int serve_new(struct rp_call *call, struct rp_table *table,
     }
     struct rp_note *own = rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table->number,
                                        call->view.message->id);
-    if (own != NULL) { /* whatever comes of it: its session is there */
+    if (own != NULL) { /* also where it is dropped below: its client is there */
         rp_wait_keep(call->server, own);
     }
     if (!rp_share_allows(call->server, call->session, request->count)) {
@@ -195,7 +195,7 @@ int rp_serve_pull(struct rp_call *call) {
     if (!rp_share_allows(call->server, call->session, 0)) {
         return rp_serve_drop(call, RP_COUNT_drop_share);
     }
-    if (count > rp_serve_part(call) || !rp_serve_lease(call->turn, count)) {
+    if (count > rp_serve_datagrams_left(call) || !rp_serve_lease(call->turn, count)) {
         return rp_serve_drop(call, RP_COUNT_drop_no_room);
     }
     call->message.op = RP_OP_SAMPLE | RP_ANSWER;

@@ -68,9 +68,9 @@ static int apply(struct rp_call *call, const struct rp_update *update,
         rp_serve_count_refusal(call->server, -status);
     }
     record(call, call->view.message->id, status, &result);
+    rp_share_take(call->server, call->session, update->count); /* each looked up, as a draw */
     if (status == RP_OK) {
         rp_table_settle(table);
-        rp_share_take(call->server, call->session, update->count); /* each looked up, as a draw */
         rp_server_count(call->server, RP_COUNT_updates);
     }
     return answer_with(call, status, &result);

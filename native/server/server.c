@@ -293,6 +293,11 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     return count;
 }
 
+void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns) {
+    rp_share_end(server, server->meters.served_count, elapsed_ns);
+    rp_meter_turn(&server->meters, elapsed_ns);
+}
+
 void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
                          int region_stays) {
     struct rp_turn turn;

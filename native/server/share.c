@@ -8,7 +8,7 @@
  *   of them under way and asks for the next when one has come, so that a turn, whose requests came
  *   before its answers, brings as many and a spare one.
  * - Of time, where datagrams are left behind in the port: all that takes time so may take two
- *   thirds of it, as one debt of all sessions, counted from the end of each turn:
+ *   thirds of it, as one debt of all sessions, added to as each turn ends:
  *
  *       debt ends = max(debt ends, turn's begin) + time taken * 3 / 2
  *

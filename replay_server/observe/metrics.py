@@ -42,7 +42,8 @@ SESSION_HELP = {
     "steps": "Steps it stored",
     "items": "Items drawn for it, or read by keys",
     "refused": "Its requests that were answered with a refusal",
-    "dropped": "Its requests that were not answered: seen before, no room, or beyond its share",
+    "dropped": "Its requests that were not answered: seen before, no room, beyond its share, or "
+    "too far ahead",
 }
 TABLE_HELP = {
     "count": ("items", "Drawable items"),

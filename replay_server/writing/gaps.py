@@ -213,8 +213,7 @@ def look_at(writer: Writer, observation: Any, next_observation: Any, now: float)
     following, last = writer._following, writer._last
     cut = following.cuts(observation, last, next_observation, writer._anchors)
     if cut is not None:
-        end_unfinished(writer, cut & following.spoilt(last))
-        writer._restart(cut & (writer._anchors.length > 0), last)
+        writer._restart(cut, last)
         following.odd = following.odd - cut  # where that raises, this call comes again
     writer._look = now + following.pause
 

@@ -354,16 +354,28 @@ static void situation_together(void) {
     check_group("8 requests lost together are one time-out");
 }
 
-/* 9. Given all datagrams of a pull lost. Expect half as many on their way from then on, but four at
- *    least, and more with each pull that comes whole. */
+/* 9. Given pulls without a loss. Expect as many more on their way as came. Given then all datagrams
+ *    of a pull lost. Expect half as many from then on, but four at least, and one more with each
+ *    pull that comes whole, beyond half of what was lost. */
 static void situation_pull_lost(void) {
     static uint8_t bytes[100000], back[100000];
     struct world *world = fresh(9, WORLD_MS);
+    struct rp_client_options options = world_options();
     uint64_t version, size;
+    options.receive_budget = 1000;
+    world_client(world, &options);
+    world->ports[1].received = 0;
+    world_connect(world);
     int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
                                    world_later(world, 20000));
     CHECK(world_wait(world, ticket) == 0);
-    uint32_t window = world->client->credit.pull_window;
+    const struct client_credit *credit = &world->client->credit;
+    uint32_t begun = credit->pull_window;
+    ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
+                            &version, world_later(world, 20000));
+    CHECK(world_wait(world, ticket) == 0);
+    uint32_t window = credit->pull_window, came = (uint32_t)(sizeof back / 1400);
+    CHECK(window >= begun + came && window <= begun + came + 8, "%u, then %u", begun, window);
     ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
                             &version, world_later(world, 20000));
     world_client_turn(world);
@@ -379,7 +391,8 @@ static void situation_pull_lost(void) {
     CHECK(world->client->credit.pull_window == 4, "%u", world->client->credit.pull_window);
     world->lose = 0;
     CHECK(world_wait(world, ticket) == 0 && size == sizeof back);
-    uint32_t low = world->client->credit.pull_window;
+    uint32_t low = credit->pull_window;
+    CHECK(low > 4 && low < 4 + came && credit->pull_calm <= low, "%u", low);
     ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
                             &version, world_later(world, 20000));
     CHECK(world_wait(world, ticket) == 0 && world->client->credit.pull_window <= window);

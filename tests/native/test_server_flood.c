@@ -371,8 +371,9 @@ static void repeat_in_debt(struct script_client *client, uint16_t op, uint64_t i
     in_debt(0);
 }
 
-/* 7. Given a SAMPLE that waits, and then a PUSH, of a session in debt, so that no repeat of theirs
- *    is looked at. Expect it to have its place before one that came later. */
+/* 7. Given a SAMPLE that waits before another's, and then a PUSH that waits, of a session in debt,
+ *    so that no repeat of theirs is looked at. Expect it to have its place, and the SAMPLE the
+ *    items that come first. */
 static void situation_places(enum rp_wait_kind kind) {
     struct script_client first = script_client(1), second = script_client(2);
     uint64_t next = 1;
@@ -387,9 +388,14 @@ static void situation_places(enum rp_wait_kind kind) {
     if (kind == RP_WAIT_SAMPLE) {
         CHECK_STATUS(script_ask(&script, &first, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
                      RP_BLOCKED);
-        repeat_in_debt(&first, RP_OP_SAMPLE, 1, &request, sizeof request);
         CHECK_STATUS(script_ask(&script, &second, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
                      RP_BLOCKED);
+        repeat_in_debt(&first, RP_OP_SAMPLE, 1, &request, sizeof request);
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, 0, 0, 4, RP_RUN_ITEM | RP_RUN_PRIORITY);
+        script_put(&script, &first, RP_OP_PUSH, 1, 9, push.body, push.size);
+        script_turn(&script);
+        CHECK(answers(&first, RP_OP_SAMPLE) > 0 && answers(&second, RP_OP_SAMPLE) == 0);
     } else {
         for (int status = RP_OK; status == RP_OK; next++) {
             CHECK(next < 8, "nothing holds it back");
@@ -405,8 +411,8 @@ static void situation_places(enum rp_wait_kind kind) {
         CHECK(vain > 0, "what it looked for is charged");
         repeat_in_debt(&first, RP_OP_PUSH, next - 1, push.body, push.size);
         script_ask(&script, &first, RP_OP_PUSH, 1, next - 1, push.body, push.size);
+        CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 0);
     }
-    CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 0);
     script_close(&script);
 }
 

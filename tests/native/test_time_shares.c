@@ -162,7 +162,7 @@ static void situation_many(void) {
     }
     CHECK(shares->sharers == MOST);
     script_close(&script);
-    check_group("5 all who take in a turn are charged");
+    check_group("5 who takes in a turn is charged, as far as there is room for takers");
 }
 
 enum others { STAYS, GOES_BEFORE, GOES_BEHIND };
