@@ -35,7 +35,7 @@ from .table import layout_of
 from .writer import Writer
 from .writing.block import shares_of
 from .writing.plain_rows import PlainRows, Turn, leave_rows, packed
-from .writing.writers import expect, leave, let_go_on, look_after, resolved_mode
+from .writing.writers import expect, leave, let_go_on, look_after, resolved_mode, there
 
 
 class Client:
@@ -490,7 +490,7 @@ class Client:
         """The newest weights version that an answer to this client or its writers named; or 0."""
         look_after(self._writers)
         versions = [lib.rp_link_weights_version(self._link.raw)]
-        versions += [writer.weights_version for writer in list(self._writers) if not writer.closed]
+        versions += [writer.weights_version for writer in there(self._writers) if not writer.closed]
         return max(versions)
 
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
@@ -565,7 +565,7 @@ class Client:
     def _close(self, timeout: float, after: BaseException | None = None) -> None:
         until = _native.Deadline(timeout)
         if not self._link.inherited:
-            for writer in list(self._writers):
+            for writer in there(self._writers):
                 leave(writer, until)
             self._updates.leave(until)
             leave_rows(self._plain, until)

@@ -214,7 +214,7 @@ int rp_serve_push(struct rp_call *call) {
     }
     const struct rp_push *push = (const void *)call->view.body;
     int looks = push->create_count > 0;
-    if (looks && !call->released && !rp_share_allows(server, call->session, 0)) {
+    if (looks && !call->released && !rp_share_allows(server, call->session, 1)) {
         return rp_serve_drop(call, RP_COUNT_drop_share);
     }
     uint64_t before = rp_table_vain(table), items = server->counters[RP_COUNT_items_created];
@@ -222,7 +222,7 @@ int rp_serve_push(struct rp_call *call) {
     if (looks) {
         int makes_none = server->counters[RP_COUNT_items_created] == items;
         rp_table_asked(table, makes_none || rp_table_vain(table) > before);
-        rp_share_take(server, call->session, rp_table_vain(table) - before);
+        rp_share_drawn(server, call->session, rp_table_vain(table) - before);
     }
     if (result < 0) {
         forget_note(call, table);

@@ -4,9 +4,10 @@
  * and alone, since what waits in a socket is served in its order. Two bounds, by which such
  * requests are dropped before any work is done for them:
  *
- * - Of one turn: the items of `records` + 1 of the largest batches. A client has at most `records`
- *   of them under way and asks for the next when one has come, so that a turn, whose requests came
- *   before its answers, brings as many and a spare one.
+ * - Of one turn, also where nobody waits: the items of `records` + 1 of the largest batches, and as
+ *   many links followed in vain. A client has at most `records` batches under way and asks for the
+ *   next when one has come, so that a turn, whose requests came before its answers, brings as many
+ *   and a spare one.
  * - Of time, where datagrams are left behind in the port: all that takes time so may take two
  *   thirds of it, as one debt of all sessions, added to as each turn ends:
  *
@@ -114,8 +115,9 @@ void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work) {
     shares->work += work;
 }
 
-void rp_share_drawn(struct rp_server *server, uint32_t session, uint32_t items) {
-    line_now(server, session)->turn_drawn += items;
+void rp_share_drawn(struct rp_server *server, uint32_t session, uint64_t items) {
+    struct rp_line *line = line_now(server, session);
+    line->turn_drawn = (uint32_t)rp_min(line->turn_drawn + items, UINT32_MAX);
     rp_share_take(server, session, items);
 }
 

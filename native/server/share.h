@@ -26,7 +26,8 @@ void rp_share_begin(struct rp_server *server, int behind);
 int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items);
 /* It took so much work, counted in items drawn. */
 void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work);
-void rp_share_drawn(struct rp_server *server, uint32_t session, uint32_t items);
+/* The same, of what one turn has a bound for: items drawn, links followed in vain. */
+void rp_share_drawn(struct rp_server *server, uint32_t session, uint64_t items);
 void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagrams);
 /* The turn of so many requests took so long. */
 void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns);

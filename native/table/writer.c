@@ -229,7 +229,7 @@ static int check_numbers(const struct rp_table *table, uint32_t index, const str
     uint64_t known = writer->next_sequence > run->sequence ? writer->next_sequence - run->sequence
                                                            : 0;
     uint64_t fresh = run->step + known; /* the first step that would be new */
-    if (run->step > RP_KEY_MASK
+    if (run->step > RP_KEY_MASK || run->count - 1u > RP_KEY_MASK - run->step
         || (known < run->count
             && (fresh < next || fresh - next >= RP_STEPS_AHEAD * (uint64_t)p->window))) {
         return refuse(table, RP_COUNT_refused_step, RP_BAD_STEP);

@@ -60,7 +60,8 @@ class Made:
         begin, end = np.full_like(self.end, np.iinfo(np.int64).max), np.zeros_like(self.end)
         np.minimum.at(begin, streams, steps)
         np.maximum.at(end, streams, steps + 1)
-        whole = end - begin == np.bincount(streams, minlength=len(end))
+        once = np.unique(np.stack([streams, steps]), axis=1)[0]  # an anchor may be named twice
+        whole = end - begin == np.bincount(once, minlength=len(end))
         begin = np.where(whole, begin, end - 1)
         return self._with(np.where(end > self.end, begin, end), end)
 

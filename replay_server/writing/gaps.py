@@ -67,8 +67,8 @@ class Untaken:
             # who ended since, nobody knows
             self._left = self._left._replace(over=np.ones_like(self._left.over), sure=False)
             return
-        if begin is None and not written:
-            begin = self._read(before)
+        if not written:
+            begin = _mended(begin, self._read(before))
         ended = np.ones(self._autoreset.count, np.bool_) if over is None else over
         made_up, led_to = self._autoreset.made_up, self._read(to)
         self._left = Left(made_up, ended, over is not None, begin, led_to)
@@ -134,16 +134,25 @@ class Untaken:
             return np.zeros(autoreset.count, np.bool_)
 
 
+def _mended(seen: Observed | None, before: Observed | None) -> Observed | None:
+    """`seen`, with what is not finite there, or all that could not be read, as it was before."""
+    if seen is None or before is None:
+        return seen or before
+    return {
+        name: np.where(np.isfinite(rows), rows, before[name]) if rows.dtype.kind == "f" else rows
+        for name, rows in seen.items()
+    }
+
+
 def _alike(one: Observed, other: Observed | None, over: np.ndarray) -> np.ndarray:
     """Bool [B], as `over`: environments whose observations are equal. What is not finite in `other`
-    may have been mended."""
-    alike = np.full_like(over, other is not None)
+    may have been mended; where all of it is not, nobody knows."""
+    alike, known = np.full_like(over, other is not None), np.zeros_like(over)
     for name, rows in (other or {}).items():
-        equal = one[name] == rows
-        if rows.dtype.kind == "f":
-            equal |= ~np.isfinite(rows)
-        alike &= equal.reshape(len(alike), -1).all(1)
-    return alike
+        finite = np.isfinite(rows) if rows.dtype.kind == "f" else np.ones_like(rows, np.bool_)
+        alike &= ((one[name] == rows) | ~finite).reshape(len(alike), -1).all(1)
+        known |= finite.reshape(len(alike), -1).any(1)
+    return alike & known
 
 
 def close_gap(writer: Writer, observation: Any, next_observation: Any, said: tuple) -> None:

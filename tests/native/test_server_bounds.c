@@ -396,6 +396,34 @@ static void situation_two_tables(void) {
     check_group("10 one id at two tables");
 }
 
+/* 11. Given runs of one step and of two for sequences that are reserved and empty, their steps at
+ *     the end of all numbers. Expect what reaches beyond it refused, and a region that another
+ *     process takes over, whatever was stored. */
+static void situation_last_step(void) {
+    for (uint64_t step = RP_KEY_MASK - 2; step <= RP_KEY_MASK + 1; step++) {
+        for (uint32_t count = 1; count <= 2; count++) {
+            struct script script;
+            struct script_client client = script_client(1);
+            configure();
+            script_open(&script, &config);
+            script_connect(&script, &client);
+            uint64_t epoch = script_writer(&script, &client, 0, 2).epoch;
+            for (uint64_t sequence = 0; sequence <= 3; sequence += 3) { /* reserves 1 and 2 */
+                script_push_begin(&push, epoch);
+                script_push_run(&push, 0, sequence, sequence, 1, 0);
+                CHECK_STATUS(script_push(&script, &client, 0, 1 + sequence, &push), RP_OK);
+            }
+            script_push_begin(&push, epoch);
+            script_push_run(&push, 0, 1, step, count, 0);
+            CHECK_STATUS(script_push(&script, &client, 0, 9, &push),
+                         step + count - 1 > RP_KEY_MASK ? RP_BAD_STEP : RP_OK);
+            script_kill(&script);
+            script_close(&script);
+        }
+    }
+    check_group("11 no step beyond the last number is stored");
+}
+
 int main(void) {
     situation_segments();
     situation_differences();
@@ -408,5 +436,6 @@ int main(void) {
     situation_old();
     situation_apart();
     situation_two_tables();
+    situation_last_step();
     return check_done("test_server_bounds");
 }

@@ -416,6 +416,31 @@ static void situation_places(enum rp_wait_kind kind) {
     script_close(&script);
 }
 
+/* 8. Given more PUSHes of creates in vain than a turn has work for, in a port that they empty.
+ *    Expect a turn to follow about as many links as it draws items for a session, and to drop the
+ *    others, though nobody else waits. */
+static void situation_vain(void) {
+    struct script_client client;
+    fresh(&client);
+    begin_creates(store_steps(&client));
+    const struct rp_table *table = rp_server_table(script.server, 0);
+    uint64_t before = rp_table_vain(table), most = ITEMS * (RECORDS + 1);
+    script_put(&script, &client, RP_OP_PUSH, 0, 2000, push.body, push.size);
+    script_turn(&script);
+    uint64_t each = rp_table_vain(table) - before, needed = most / each + 1;
+    CHECK(each > 0 && needed < RP_BURST - 8, "%" PRIu64 " links each", each);
+    before = rp_table_vain(table);
+    for (uint64_t i = 0; i < needed + 8; i++) {
+        script_put(&script, &client, RP_OP_PUSH, 0, 3000 + i, push.body, push.size);
+    }
+    script_turn(&script);
+    uint64_t spent = rp_table_vain(table) - before;
+    CHECK(spent >= most && spent < most + each && script.port.in_count == 0, "%" PRIu64, spent);
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == 8);
+    script_close(&script);
+    check_group("8 what a turn follows in vain has a bound, whoever waits");
+}
+
 int main(void) {
     situation_flood(1);
     situation_flood(32);
@@ -437,5 +462,6 @@ int main(void) {
     situation_places(RP_WAIT_SAMPLE);
     situation_places(RP_WAIT_PUSH);
     check_group("7 a place is kept by a repeat that is dropped");
+    situation_vain();
     return check_done("test_server_flood");
 }

@@ -198,6 +198,22 @@ def test_anchors_that_a_create_does_not_name_are_the_callers(served, others):
         assert priorities(client) == {0: 1.0, 10: 1.0, 1: 5.0} | ({11: 5.0} if others else {})
 
 
+def test_an_anchor_that_a_create_names_twice_stands_for_no_other(served):
+    """Given a create of anchors 1, 3 and 3 again, then one of 2. Expect the items of all three,
+    and no word: 2 was not made before."""
+    _, client = served
+    with client.writer("main") as writer:
+        for number in range(6):
+            add(writer, number)
+            writer.create(NONE, NONE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            writer.create([0, 0, 0], [1, 3, 3], [2.0, 3.0, 3.0])
+            writer.create([0], [2], [4.0])
+        writer.flush()
+        assert {1: 2.0, 2: 4.0, 3: 3.0}.items() <= priorities(client).items()
+
+
 def test_none_of_these_too_late_is_told(served):
     """Given create_items of nothing after a flush made them. Expect a warning, once a step."""
     _, client = served

@@ -311,3 +311,22 @@ def test_an_episode_that_led_to_a_nan_is_ended_by_a_restart(count, final):
         begins, ends = drawn.observations[:, 0], drawn.next_observations[:, 0]
         expected = {0, 1, 2, 3, 100, 101, *(range(1000, 1007) if count > 1 else ())}
         assert set(begins) == expected and (ends - begins == 1).all()
+
+
+def test_a_step_that_was_refused_for_a_nan_observation_is_not_the_next_one():
+    """Given steps whose observation is nothing but a NaN, refused: left out, and made again with
+    the number. Expect an item of each step that was taken, and none across the other."""
+    with Server([Table("m", SPEC, FEW, 1024)], seed=1) as server, Client(server.address) as client:
+        writer, taken = client.writer("m"), set()
+        for place in range(12):
+            here, there = np.array([place], np.float32), np.array([place + 1], np.float32)
+            if place in (1, 4, 8):
+                with pytest.raises(SpecError, match="finite"):
+                    writer.add_step(np.full(1, np.nan), 0, there, 1.0, False, False)
+            if place not in (1, 8):
+                writer.add_step(here, 0, there, 1.0, False, False)
+                taken.add(place)
+        writer.flush()
+        drawn = client.sample("m", 512).transitions(1.0)
+        assert (drawn.next_observations - drawn.observations == 1).all()
+        assert set(drawn.observations[:, 0]) == taken - {11}
