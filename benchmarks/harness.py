@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -28,6 +29,7 @@ DISAGREE, MARK = 1.5, " (!)"
 RESAMPLES, LEVEL = 2000, 0.95
 PROGRESS_S = 10.0
 PACKAGES = ("replay-server", "numpy", "torch")
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def header(seed: int, cores: Sequence[int], **said: Any) -> dict[str, Any]:
@@ -36,12 +38,23 @@ def header(seed: int, cores: Sequence[int], **said: Any) -> dict[str, Any]:
         "machine": machine(),
         "python": sys.version.split()[0],
         "versions": {name: _version(name) for name in PACKAGES},
+        "revision": revision(),
         "cores": list(cores),
         "load": [round(load, 2) for load in os.getloadavg()],  # of 1, 5 and 15 minutes
         "spin_ns": round(spin_ns(), 2),
         "seed": seed,
         **said,
     }
+
+
+def revision() -> str:
+    """The commit that is measured, "+" behind it where files differ; "unknown" without git."""
+    asked = ["git", "describe", "--always", "--dirty=+", "--abbrev=8"]
+    try:
+        done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
 
 
 def spin_ns() -> float:

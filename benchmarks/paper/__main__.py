@@ -82,7 +82,11 @@ def head_of(args: argparse.Namespace, cores: tuple[int, ...]) -> dict[str, Any]:
 def where(head: dict[str, Any]) -> str:
     """The header as a line of a picture."""
     load = ", ".join(map(str, head["load"]))
-    return f"{head['machine']}; load of others before: {load}; {head['date']}; grid {head['grid']}"
+    revision = f"; revision {head['revision']}" if "revision" in head else ""
+    return (
+        f"{head['machine']}; load average before, earlier runs included: {load}; {head['date']}; "
+        f"grid {head['grid']}{revision}"
+    )
 
 
 def measure(args: argparse.Namespace, cores: tuple[int, ...]) -> Iterator[list[dict[str, Any]]]:

@@ -61,13 +61,14 @@ def said(head: Line) -> str:
     """Machine, versions, load, and who has no figures."""
     load = ", ".join(f"{value:g}" for value in head["load"])
     after = ", ".join(f"{value:g}" for value in head["load_after"])
+    revision = f" Revision {head['revision']}." if "revision" in head else ""
     text = [
-        f"- Machine: {head['machine']}. Python {head['python']}. Seed {head['seed']}.",
+        f"- Machine: {head['machine']}. Python {head['python']}. Seed {head['seed']}.{revision}",
         f"- Load of the machine: {load} before, {after} after. "
         f"A turn of a plain loop took {head['spin_ns']:g} ns. Pinning: {head['pinning']}.",
         f"- {head['rounds']} rounds of {head['seconds']:g} s a job, peers in turn. "
         f"Bytes are those of {head['wire']}.",
-        "- Versions: " + ", ".join(versions(head)) + ".",
+        "- Versions: " + ", ".join(versions(head)) + ". `redis` is redis-py.",
     ]
     others = head.get("others", {})
     text += [
@@ -148,13 +149,16 @@ def ratios(lines: Sequence[Line]) -> list[str]:
                 else better([line for line in network if not line["ours"] and not line["frames"]])
             )
             said_kind = f"{item}, native frames" if frames else item
-            rows.append([said_kind, job, ratio(mine, rival), figure(mine), figure(rival)])
+            asleep = better([line for line in kind if is_equal(line)])
+            row = [said_kind, job, ratio(asleep, rival), ratio(mine, rival)]
+            rows.append([*row, figure(mine), figure(rival)])
     if not rows:
         return []
     head = [
         "item",
         "work",
-        "ratio",
+        "equal",
+        "best",
         "best of ours behind a transport",
         "best peer behind a network",
     ]
@@ -162,20 +166,30 @@ def ratios(lines: Sequence[Line]) -> list[str]:
 
 
 CAPTION_RATIOS = (
-    "Above 1 ours is faster. Where one asks and waits, medians of a call are compared, else rates. "
-    "Rows of native frames stand beside the best of all peers, those that store frames once too. "
+    "Above 1 ours is faster. Both ends of most peers sleep between calls: *equal* is the best of "
+    "ours that sleeps too and goes through a socket; *best* may poll on two cores or go through "
+    "shared memory of this host, as its name says. Where one asks and waits, medians of a call are "
+    "compared, else rates; ≈: rates whose intervals overlap. Rows of native frames stand beside "
+    "the best of all peers, those that store frames once too. In *mixed* the writer is as fast as "
+    "it can be: look at what it stored meanwhile. "
     f"(!): its rounds disagree by {DISAGREE} or more."
 )
 
 
-def ratio(mine: Line, theirs: Line | None) -> str:
+def is_equal(line: Line) -> bool:
+    """Whether a row of ours waits as its peers do, asleep, and goes through a socket."""
+    return not any(word in line["peer"] for word in ("busy", "memif"))
+
+
+def ratio(mine: Line | None, theirs: Line | None) -> str:
     """How many times better ours is."""
-    if theirs is None:
+    if mine is None or theirs is None:
         return "–"
     latency = by_latency(mine)
     value = theirs["p50_us"] / mine["p50_us"] if latency else mine["rate"] / theirs["rate"]
     text = f"{value:.2g}" if value < 10 else f"{value:.0f}"
-    return f"**{text}**" if value < 1 else text
+    apart = mine["rate_low"] > theirs["rate_high"] or mine["rate_high"] < theirs["rate_low"]
+    return ("" if latency or apart else "≈ ") + (f"**{text}**" if value < 1 else text)
 
 
 def jobs(lines: Sequence[Line]) -> list[tuple[str, str]]:
@@ -289,7 +303,9 @@ def memory(lines: Sequence[Line]) -> list[str]:
         "Memory of all processes of the server (in process: of the learner's), without files and "
         "libraries, an item: what an empty table takes beyond one of an eighth of the capacity, "
         "and by how much it grows from an eighth full to full. A few MiB of noise are about 100 "
-        "bytes of a small item."
+        "bytes of a small item and 1,800 of an Atari item: figures below an item's own bytes are "
+        "such noise. What a buffer takes once (memif's rings, perhaps Ray's store) is in it too, "
+        "divided by 1,792 items, and does not grow to a million."
     )
     return ["### Memory", "", *grid(head, [row for _, row in rows]), "", caption, ""]
 
@@ -317,7 +333,8 @@ def cells(line: Line, notes: list[str]) -> list[str]:
             notes.append(note)
     numbers = ", ".join(str(notes.index(note) + 1) for note in line["notes"])
     row = [line["peer"] + (f" [{numbers}]" if numbers else ""), line["where"]]
-    row += [micro(line[f"{name}_us"]) for name in ("p50", "p99", "p999")]
+    for name, least in (("p50", 1), ("p99", 100), ("p999", 1000)):
+        row.append(micro(line[f"{name}_us"]) if line["calls"] >= least else "–")
     row += [short(line["rate"]) + mark(line)]
     row += [f"{short(line['rate_low'])} to {short(line['rate_high'])}"]
     row += [f"{line['client_cpu_us']:.3g}"]
@@ -329,7 +346,9 @@ def cells(line: Line, notes: list[str]) -> list[str]:
 
 
 def mark(line: Line) -> str:
-    """Of rounds that disagree."""
+    """Of rounds that disagree, or of one alone."""
+    if line["rounds"] == 1:
+        return " (1 round)"
     return " (!)" if line["spread"] >= DISAGREE else ""
 
 

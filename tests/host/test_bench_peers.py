@@ -222,16 +222,23 @@ def line(peer, rate, ours_too=False, spread=1.0, **more):
     """A line of a report."""
     known = {"item": "small", "job": "insert 256 acknowledged", "kind": "insert", "batch": 256}
     known |= {"writers": 1, "step_ms": 0.0, "peer": peer, "ours": ours_too, "where": "network"}
+    known |= {"rate_low": 0.9 * rate, "rate_high": 1.1 * rate, "rounds": 5, "calls": 50}
     return known | {"frames": False, "rate": rate, "spread": spread, "p50_us": 1e6 / rate} | more
 
 
 def test_losses_are_printed_like_wins_and_unsteady_rows_are_marked():
-    """Given a loss, whose rows disagree, and a row that does not count. Expect the ratio below 1 in
-    bold, the mark, and the best peer that counts."""
+    """Given a loss, whose rows disagree, a row that does not count, and one that polls. Expect the
+    ratio below 1 in bold, the mark, the best peer that counts, and the poll beside an equal wait;
+    a tie said to be one, and no percentile of few calls."""
     lines = [line("ours udp", 100.0, True), line("slow", 50.0), line("fast", 200.0, spread=1.6)]
     lines.append(line("local", 900.0, where="in process"))
     text = "\n".join(report.ratios(lines))
-    assert "**0.5**" in text and "fast: 200/s (!)" in text and "local" not in text
+    assert "| **0.5** | **0.5** |" in text and "fast: 200/s (!)" in text and "local" not in text
+    text = "\n".join(report.ratios([*lines, line("ours udp, busy", 220.0, True)]))
+    assert "| **0.5** | ≈ 1.1 |" in text
+    few = line("fast", 1.0, p99_us=7.0, p999_us=8.0, notes=[], wire_bytes=0, rounds=1)
+    row = report.cells(few | {"client_cpu_us": 1.0, "server_cpu_us": 1.0}, [])
+    assert row[3:6] == ["–", "–", "1 (1 round)"]
     with pytest.raises(ValueError, match="lacks"):
         report.rewritten("no marks", "figures")
 
