@@ -31,6 +31,7 @@ from replay_server import (
     RowsDropped,
     ServerRestarted,
     SpecError,
+    TableEmptied,
 )
 from replay_server.requests.remote import rows_ahead
 from replay_server.training import options
@@ -73,6 +74,7 @@ class Program:
         self.incarnation = 0  # of the server, when it was met last
         self.waiting_writer: WaitingWriter | None = None  # the actor's writer
         self.stored = self.in_doubt = 0  # rows that it acknowledged, and that it had not yet
+        self.emptied = False  # whether the table was, as this session was given up
         self.version = self.refused = 0
         self.refusal = ""  # why weights were refused last
         self.pull_at = self.flush_at = 0
@@ -142,6 +144,9 @@ class Program:
         sentence = f"the server answers again, and holds the {self.stored} rows it acknowledged"
         if self.client.incarnation != self.incarnation:
             sentence = f"the server is back, and empty: {self.stored} rows it acknowledged are gone"
+            self.stored = 0
+        elif self.emptied:
+            sentence = f"the table was emptied: {self.stored} rows it acknowledged are gone"
             self.stored = 0
         self.say(f"{sentence}; {self.in_doubt} more were on their way and are not sent again")
         self.in_doubt = 0
@@ -261,6 +266,7 @@ class Program:
                 if not lost_contact(lost):
                     raise
                 self.count_lost()
+                self.emptied = isinstance(lost, TableEmptied)
                 self.report_lost(lost)
                 self.close_client()
 

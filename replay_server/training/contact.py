@@ -24,6 +24,7 @@ from ..errors import (
     ReplayError,
     ServerRestarted,
     SessionExpired,
+    TableEmptied,
     Timeout,
 )
 from ..requests.draws import BATCH_DEFAULT
@@ -81,7 +82,7 @@ class Stop:
 
 def lost_contact(error: ReplayError) -> bool:
     """Would a new session mend this? Not where the limiter held a call back."""
-    mended = (Timeout, ServerRestarted, SessionExpired, ClosedError)
+    mended = (Timeout, ServerRestarted, SessionExpired, TableEmptied, ClosedError)
     return isinstance(error, mended) and not isinstance(error, LimiterBlocked)
 
 

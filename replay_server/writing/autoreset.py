@@ -134,8 +134,9 @@ def mode_of(env: Any) -> str:
     stated = stated or (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     if stated is None:
         raise SpecError(
-            "the vector environment does not say its autoreset_mode, as those of Gymnasium 1.0 and "
-            "newer do; one of Gymnasium 0.29 goes in as it is with autoreset='same-step'"
+            "the vector environment does not say its autoreset_mode, as those of Gymnasium 1.1 and "
+            "newer do; one of 1.0 goes in as it is with autoreset='next-step', one of 0.29 with "
+            "'same-step'"
         )
     name = str(getattr(stated, "value", stated))
     if name not in GYMNASIUM_MODES:

@@ -249,6 +249,25 @@ def test_after_a_restart_nobody_waits_for_the_other(tmp_path):
         programs.close()
 
 
+def test_an_actor_goes_on_where_its_table_was_emptied(tmp_path):
+    """Given client.reset beside an actor that plays. Expect it to say what is gone, and to play on:
+    rows are stored again, by the same program."""
+    programs = Programs(tmp_path)
+    try:
+        programs.start_server()
+        programs.start_actor()
+        with Client(programs.address) as client:
+            programs.until(lambda: client.size("main") > 200, "rows arrive")
+            client.reset("main")
+            said = "the table was emptied: "
+            programs.until(lambda: said in programs.said("actor"), "the actor says so")
+            programs.until(lambda: client.size("main") > 200, "rows arrive again")
+        assert programs.running["actor"].ended() is None
+        assert "open a new writer" not in programs.said("actor"), programs.said("actor")
+    finally:
+        programs.close()
+
+
 def test_an_actor_waits_for_the_first_weights_and_never_again(tmp_path, monkeypatch, capsys):
     """Given weights that are published as the actor waits for them, then a server that came back
     without any. Expect one sentence for that wait, and no second wait."""

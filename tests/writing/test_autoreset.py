@@ -292,7 +292,7 @@ def test_a_vector_environment_that_does_not_say_its_mode_is_refused():
     it."""
     envs = SyncVectorEnv([lambda: ScriptedEnv()])
     envs.metadata, envs.autoreset_mode = {}, None
-    with pytest.raises(SpecError, match=r"autoreset_mode.* 1.0 .*autoreset='same-step'"):
+    with pytest.raises(SpecError, match=r"autoreset_mode.* 1.1 .*='next-step'.*'same-step'"):
         mode_of(envs)
     envs.close()
 
