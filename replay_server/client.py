@@ -35,7 +35,7 @@ from .table import layout_of
 from .writer import Writer
 from .writing.block import shares_of
 from .writing.plain_rows import PlainRows, Turn, leave_rows, packed
-from .writing.writers import expect, leave, let_go_on, look_after, resolved_mode, there
+from .writing.writers import expect, leave, let_go_on, look_after, resolved_mode
 
 
 class Client:
@@ -245,24 +245,24 @@ class Client:
         writer places of the table are taken.
         """
         timeout = self.timeout if timeout is None else timeout
-        finite_observations = flag("finite_observations", finite_observations)
+        finite = flag("finite_observations", finite_observations)
         streams, mode, single, own = resolved_mode(streams, autoreset)
         remote = self._look_up(table, timeout)
         expect(remote, spec, streams, autoreset)
         if unacknowledged_max is None:
             unacknowledged_max = remote.unacknowledged_max(streams)
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
-        asked: dict[str, Any] = {"single": single, "own_mode": own, "rows_max": rows_max}
-        asked |= {"finite_observations": finite_observations}
+        asked: dict[str, Any] = {"single": single, "own_mode": own, "finite_observations": finite}
         link = self._open_link(unacknowledged_max=share)
         try:
-            writer = Writer(link, remote, streams, mode, timeout, **asked)
+            writer = Writer(link, remote, streams, mode, timeout, rows_max=rows_max, **asked)
         except BaseException:
             link.close(0.0)
             raise
-        self._writers.add(writer)
-        self.others = partial(let_go_on, self._writers)
-        self._link.before = partial(look_after, self._writers)
+        with self._lock:  # a set that other threads read is replaced, not changed
+            self._writers = weakref.WeakSet((*self._writers, writer))
+            self.others = partial(let_go_on, self._writers)
+            self._link.before = partial(look_after, self._writers)
         return writer
 
     def extend(
@@ -490,7 +490,7 @@ class Client:
         """The newest weights version that an answer to this client or its writers named; or 0."""
         look_after(self._writers)
         versions = [lib.rp_link_weights_version(self._link.raw)]
-        versions += [writer.weights_version for writer in there(self._writers) if not writer.closed]
+        versions += [writer.weights_version for writer in list(self._writers) if not writer.closed]
         return max(versions)
 
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
@@ -565,7 +565,7 @@ class Client:
     def _close(self, timeout: float, after: BaseException | None = None) -> None:
         until = _native.Deadline(timeout)
         if not self._link.inherited:
-            for writer in there(self._writers):
+            for writer in list(self._writers):
                 leave(writer, until)
             self._updates.leave(until)
             leave_rows(self._plain, until)

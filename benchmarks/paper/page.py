@@ -13,10 +13,10 @@ import textwrap
 from pathlib import Path
 
 from benchmarks import harness
+from benchmarks.harness import ROOT
 from benchmarks.paper import plots, tables
 from benchmarks.paper.__main__ import CLAIMS, JSON, where
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks-paper.md"
 IMAGES = ROOT / "docs" / "images"
 COLUMNS = 100

@@ -149,7 +149,7 @@ def ratios(lines: Sequence[Line]) -> list[str]:
                 else better([line for line in network if not line["ours"] and not line["frames"]])
             )
             said_kind = f"{item}, native frames" if frames else item
-            asleep = better([line for line in kind if is_equal(line)])
+            asleep = better([line for line in kind if line["equal"]])
             row = [said_kind, job, ratio(asleep, rival), ratio(mine, rival)]
             rows.append([*row, figure(mine), figure(rival)])
     if not rows:
@@ -174,11 +174,6 @@ CAPTION_RATIOS = (
     "it can be: look at what it stored meanwhile. "
     f"(!): its rounds disagree by {DISAGREE} or more."
 )
-
-
-def is_equal(line: Line) -> bool:
-    """Whether a row of ours waits as its peers do, asleep, and goes through a socket."""
-    return not any(word in line["peer"] for word in ("busy", "memif"))
 
 
 def ratio(mine: Line | None, theirs: Line | None) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.harness import ROOT
+
 HERE = "here"  # the environment of this interpreter
 NETWORK, PROCESS, SHOWN = "network", "in process", "shown, not counted"
 CPPRB = "cpprb==11.0.0"
@@ -43,6 +43,11 @@ class Listed:
     def served(self) -> bool:
         """Whether a process of its own serves it."""
         return self.where != PROCESS
+
+    @property
+    def equal(self) -> bool:
+        """Whether it waits asleep and goes through a socket, as most behind a network do."""
+        return not self.spins and not self.options.get("url", "").startswith("dpdk:")
 
     def has(self, item: str) -> bool:
         """Whether the row has this kind of item."""

@@ -237,6 +237,7 @@ def line_of(
         "step_ms": job.step * 1e3,
         "peer": row.name,
         "ours": row.ours,
+        "equal": row.equal,
         "where": row.where,
         "frames": bool(row.options.get("frames")),
         "notes": list(row.notes),

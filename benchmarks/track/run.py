@@ -31,8 +31,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import harness
+from benchmarks.harness import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("bench_track", "bench_track_client")
 HEADERS = ("bench_track.h", "bench_requests.h")
 PAIRS_MIN = 6  # of fewer, all may lie on one side by chance, once in 16 or more often

@@ -29,6 +29,7 @@ static void check_flights(const struct rp_client *client) {
         unused++;
     }
     assert(used == client->credit.in_flight && expected == client->credit.expected);
+    assert(client->credit.pull_window <= client->options.receive_budget);
     assert(used + unused == client->flights_used);
 }
 

@@ -5,10 +5,10 @@
  * lapses, here earlier than there: its life is counted from when the answered request was sent,
  * since the answer may have lain in a queue for an unknown time, perhaps in our own. The window is
  * ours: one more datagram per window answered, half after a loss, at most once per round trip.
- * Towards us: expected <= pull_window <= the port's receive budget, with the same rule; below half
- * of what was lost last, one more per datagram. It ends at PULL_TRAINS trains: 700 kB of 1400-byte
- * datagrams, a round trip of 140 us at 40 GbE. With less a learner whose requests stand in the
- * server's queue behind a writer's window gets a small part of what that writer sends.
+ * Towards us: expected <= pull_window <= the port's receive budget. It grows by what came until
+ * something is lost, then by one a train, and is halved by the same rule. It ends at what a turn of
+ * the server has room for at least, 700 kB of 1400-byte datagrams. With half of that a learner gets
+ * less than half as much whose requests stand in the server's queue behind a writer's window.
  *
  * Round trips: RFC 6298, section 2, in nanoseconds. Every answer echoes the packet number of the
  * transmission it answers. So repeats are measured too, and so are answers that came after the
@@ -19,7 +19,7 @@
 #include "base/minmax.h"
 #include "client/client_parts.h"
 
-enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096, PULL_MIN = 4, PULL_TRAINS = 16 };
+enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096, PULL_MIN = 4 };
 
 void rp_client_credit_init(struct rp_client *client) {
     struct client_credit *credit = &client->credit;
@@ -28,7 +28,6 @@ void rp_client_credit_init(struct rp_client *client) {
     uint32_t train = client->session.opened.train_max;
     uint32_t budget = client->options.receive_budget;
     credit->pull_window = train > 0 && 2 * train < budget ? 2 * train : budget;
-    credit->pull_calm = budget;
 }
 
 int rp_client_credit_room(const struct rp_client *client) {
@@ -117,7 +116,7 @@ void rp_client_credit_lost(struct rp_client *client, const struct client_flight 
     if (flight->count > 1) {
         if (flight->sent_ns >= credit->pull_halved_ns) {
             uint32_t half = credit->pull_window / 2;
-            credit->pull_window = credit->pull_calm = rp_max(half, PULL_MIN);
+            credit->pull_window = rp_max(half, PULL_MIN);
             credit->pull_halved_ns = client->now_ns;
         }
         uint32_t budget = client->options.receive_budget;
@@ -144,8 +143,8 @@ void rp_client_credit_timed_out(struct rp_client *client, const struct client_fl
 
 void rp_client_credit_pulled(struct rp_client *client, uint32_t datagrams) {
     struct client_credit *credit = &client->credit;
-    uint32_t most = (uint32_t)PULL_TRAINS * client->session.opened.train_max;
-    uint32_t more = credit->pull_window < credit->pull_calm ? datagrams : 1;
+    uint32_t most = (uint32_t)RP_PULL_TRAINS * client->session.opened.train_max;
+    uint32_t more = credit->pull_halved_ns == 0 ? datagrams : 1;
     most = rp_min(most, client->options.receive_budget);
     if (credit->pull_window < most) {
         more = rp_min(more, most - credit->pull_window);

@@ -420,7 +420,7 @@ struct client_credit {
     uint64_t srtt_ns; /* 0: not measured */
     uint64_t rttvar_ns;
     uint64_t halved_ns;
-    uint64_t pull_halved_ns;
+    uint64_t pull_halved_ns; /* 0: nothing that was pulled was lost yet */
     uint64_t backed_off_ns; /* flights sent before were part of the time-outs already counted */
     uint64_t *sent_ns;      /* ring by packet number: when it was sent; 0: measured */
     uint32_t sent_mask;
@@ -429,7 +429,6 @@ struct client_credit {
     uint32_t credit;
     uint32_t window;      /* in 256ths of a datagram */
     uint32_t pull_window; /* datagrams that may be on their way here */
-    uint32_t pull_calm;   /* up to here it grows by what came; set where something was lost */
     uint32_t in_flight;
     uint32_t expected;
 };

@@ -51,6 +51,7 @@ enum rp_wire_limits {
     RP_SPEC_BYTES_MAX = 1 << 16,
     RP_BLOB_BYTES_MAX = 1 << 30,
     RP_BURST = 64,         /* datagrams one burst may hold */
+    RP_PULL_TRAINS = 16,    /* trains on their way to one client: a turn has room for them */
     RP_PEER_BYTES = 28,    /* an address, opaque to all but its transport */
 };
 /* [/cffi] */

@@ -164,9 +164,19 @@ uint32_t rp_serve_datagrams_left(const struct rp_call *call) {
     const struct rp_server *server = call->server;
     const struct rp_line *line = &server->lines[call->session];
     uint32_t most = RP_TURN_DATAGRAMS / server->turn_sessions_last;
-    most = rp_max(most, RP_TRAIN_MAX);
+    most = rp_max(most, RP_PULL_TRAINS * RP_TRAIN_MAX);
     uint32_t sent = line->turn == server->turn ? line->turn_sent : 0;
     return sent < most ? most - sent : 0;
+}
+
+int rp_serve_lease_train(struct rp_call *call, uint32_t count) {
+    if (!rp_share_allows(call->server, call->session, 0)) {
+        return rp_serve_drop(call, RP_COUNT_drop_share);
+    }
+    if (count > rp_serve_datagrams_left(call) || !rp_serve_lease(call->turn, count)) {
+        return rp_serve_drop(call, RP_COUNT_drop_no_room);
+    }
+    return 0;
 }
 
 /* ---- answers ---- */

@@ -76,6 +76,8 @@ void rp_serve_send(struct rp_call *call, uint32_t size);
 uint32_t rp_serve_train(const struct rp_call *call);
 /* How many datagrams the session may still be sent in this turn. */
 uint32_t rp_serve_datagrams_left(const struct rp_call *call);
+/* Leases so many for what was asked to be sent again or further: 0, or as rp_serve_drop. */
+int rp_serve_lease_train(struct rp_call *call, uint32_t count);
 /* The table of the message header, or null. */
 struct rp_table *rp_serve_table(const struct rp_call *call);
 /* Does a body hold exactly `need` bytes, rounded up to 8 and to the least body, the rest zero? 0

@@ -133,11 +133,9 @@ int rp_serve_blob(struct rp_call *call) {
     uint32_t train = rp_serve_train(call);
     uint32_t count = rp_min(request->count, left);
     count = rp_min(count, train);
-    if (!rp_share_allows(call->server, call->session, 0)) {
-        return rp_serve_drop(call, RP_COUNT_drop_share);
-    }
-    if (count > rp_serve_datagrams_left(call) || !rp_serve_lease(call->turn, count)) {
-        return rp_serve_drop(call, RP_COUNT_drop_no_room);
+    int dropped = rp_serve_lease_train(call, count);
+    if (dropped) {
+        return dropped;
     }
     if (blob.goes_away) {
         keep(call, &blob, request->first + count, datagrams);

@@ -70,16 +70,10 @@ void rp_session_line(struct rp_server *server, uint32_t index) {
     /* Packet numbers rise over attaches too, or a client would take the new process's answers
      * for repeats. */
     uint64_t packet = server->region->attaches << 40 | (rp_session_random(server) >> 25);
-    /* The account of the server's time is the place's, this turn's part too: free places are taken
-     * last in, first out, so who closes and opens has its own past back. */
-    const struct rp_line before = server->lines[index];
+    /* The account is the place's: free places are taken last in, first out, so who closes and opens
+     * has its own past back. */
     server->lines[index] = (struct rp_line){
-        .used_ns = before.used_ns,
-        .share_window = before.share_window,
-        .shared = before.shared,
-        .share_turn = before.share_turn,
-        .turn_drawn = before.turn_drawn,
-        .turn_work = before.turn_work,
+        .account = server->lines[index].account,
         .packet = packet,
         .heard_ns = server->now_ns,
         .previous = RP_NOBODY,

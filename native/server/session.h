@@ -60,6 +60,15 @@ _Static_assert(sizeof(struct rp_peer) % 8 == 0, "a peer is stored in whole words
 _Static_assert(RP_SESSIONS_MAX == 1 << RP_SESSION_INDEX_BITS,
                "an index fits the connection's low bits");
 
+struct rp_account { /* share.c: what a place's sessions took of the server's time */
+    uint64_t window;  /* the last one it asked in, and the time it took up to then, of late */
+    uint64_t used_ns;
+    uint64_t work;    /* of the turn it last asked in */
+    uint32_t drawn;
+    uint32_t turn;    /* the number of that turn */
+    uint32_t shared;  /* one more than the last window it took in; 0: none */
+};
+
 struct rp_line { /* volatile: one session's, while this process lives */
     struct rp_replay replay;
     uint64_t packet;     /* of the next answer */
@@ -78,12 +87,7 @@ struct rp_line { /* volatile: one session's, while this process lives */
     uint32_t turn_sent;
     uint32_t pull_next;  /* the first datagram of that version it has not asked for yet */
     uint16_t want;       /* of its last request */
-    uint16_t share_turn; /* share.c: the turn it last asked in, and what that turn drew and did */
-    uint32_t turn_drawn;
-    uint64_t turn_work;
-    uint64_t share_window; /* the last one it asked in, and the time it took up to then, of late */
-    uint64_t used_ns;
-    uint32_t shared;     /* one more than the last window it took in; 0: none */
+    struct rp_account account;
 };
 
 static inline uint32_t rp_session_mtu(const struct rp_session *session) {

@@ -56,26 +56,26 @@ void rp_share_begin(struct rp_server *server, int behind) {
     }
 }
 
-/* The line as it is in this turn and window. 16 bits of the turn's number are enough: who comes
- * back by chance in a turn of the same number is held as in that one. */
-static struct rp_line *line_now(struct rp_server *server, uint32_t session) {
-    struct rp_line *line = &server->lines[session];
-    if (line->share_turn != (uint16_t)server->turn) {
-        line->share_turn = (uint16_t)server->turn;
-        line->turn_drawn = 0;
-        line->turn_work = 0;
-        line->used_ns = halved(line->used_ns, server->shares.window - line->share_window);
-        line->share_window = server->shares.window;
+/* The place's account as it is in this turn and window. 32 bits of the turn's number are enough:
+ * who comes back by chance in a turn of the same number is held as in that one. */
+static struct rp_account *account_now(struct rp_server *server, uint32_t session) {
+    struct rp_account *account = &server->lines[session].account;
+    if (account->turn != (uint32_t)server->turn) {
+        account->turn = (uint32_t)server->turn;
+        account->drawn = 0;
+        account->work = 0;
+        account->used_ns = halved(account->used_ns, server->shares.window - account->window);
+        account->window = server->shares.window;
     }
-    return line;
+    return account;
 }
 
 /* Does it take less than the part that so long a debt, from SLACK_NS to ALL_NS, leaves it? */
-static int takes_little(const struct rp_shares *shares, const struct rp_line *line,
+static int takes_little(const struct rp_shares *shares, const struct rp_account *account,
                         uint64_t debt_ns) {
     double sharers = (double)rp_max(shares->sharers, shares->sharers_last);
     double left = (double)(ALL_NS - debt_ns) / (ALL_NS - SLACK_NS);
-    return (double)line->used_ns * sharers < (double)shares->used_ns * left;
+    return (double)account->used_ns * sharers < (double)shares->used_ns * left;
 }
 
 int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) {
@@ -83,16 +83,16 @@ int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) 
     if (!shares->behind && items == 0) {
         return 1;
     }
-    const struct rp_line *line = line_now(server, session);
+    const struct rp_account *account = account_now(server, session);
     uint64_t most = (uint64_t)server->limits.batch_max * (server->limits.records + 1);
-    if ((uint64_t)line->turn_drawn + items > most) {
+    if ((uint64_t)account->drawn + items > most) {
         return 0;
     }
     if (!shares->behind || shares->debt_end_ns <= server->now_ns + SLACK_NS) {
         return 1;
     }
     uint64_t debt_ns = shares->debt_end_ns - server->now_ns;
-    return debt_ns <= ALL_NS && takes_little(shares, line, debt_ns);
+    return debt_ns <= ALL_NS && takes_little(shares, account, debt_ns);
 }
 
 /* A turn has fewer takers: each datagram and each release may be one, and what it is paired with.
@@ -104,20 +104,20 @@ void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work) {
     if (!shares->behind || work == 0) {
         return;
     }
-    struct rp_line *line = line_now(server, session);
-    if (line->turn_work == 0) {
+    struct rp_account *account = account_now(server, session);
+    if (account->work == 0) {
         if (shares->taker_count == RP_SHARE_TAKERS) {
             return;
         }
         shares->takers[shares->taker_count++] = session;
     }
-    line->turn_work += work;
+    account->work += work;
     shares->work += work;
 }
 
 void rp_share_drawn(struct rp_server *server, uint32_t session, uint64_t items) {
-    struct rp_line *line = line_now(server, session);
-    line->turn_drawn = (uint32_t)rp_min(line->turn_drawn + items, UINT32_MAX);
+    struct rp_account *account = account_now(server, session);
+    account->drawn = (uint32_t)rp_min(account->drawn + items, UINT32_MAX);
     rp_share_take(server, session, items);
 }
 
@@ -130,12 +130,12 @@ void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_
     double all = (double)(shares->work + (uint64_t)DATAGRAM_WORK * requests);
     double each_ns = (double)elapsed_ns / rp_max(all, 1.0); /* of work */
     for (uint32_t i = 0; i < shares->taker_count; i++) {
-        struct rp_line *line = &server->lines[shares->takers[i]];
-        uint64_t took_ns = (uint64_t)(each_ns * (double)line->turn_work);
-        line->turn_work = 0; /* of this turn nothing comes behind */
-        shares->sharers += line->shared != (uint32_t)shares->window + 1;
-        line->shared = (uint32_t)shares->window + 1;
-        line->used_ns += took_ns;
+        struct rp_account *account = &server->lines[shares->takers[i]].account;
+        uint64_t took_ns = (uint64_t)(each_ns * (double)account->work);
+        account->work = 0; /* of this turn nothing comes behind */
+        shares->sharers += account->shared != (uint32_t)shares->window + 1;
+        account->shared = (uint32_t)shares->window + 1;
+        account->used_ns += took_ns;
         shares->used_ns += took_ns;
     }
     if (shares->taker_count > 0) {

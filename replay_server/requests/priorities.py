@@ -174,16 +174,16 @@ def in_doubt(status: int, failed: int, what: str) -> ReplayError:
     """The error of `failed` queued priorities that ended with `status`: the server may have set
     some, so that what it answers later does not count them."""
     error = _native.error(STATUSES[-status], what)
-    happened, remedy = error.happened or str(error), "another is open, and the keys stay valid: "
+    again = "once the server answers"
     if status == EXPIRED:
-        happened = f"{what}: the server gave this client's session up after too long a silence"
-    else:
-        remedy = "once the server answers, "
+        error.happened = (
+            f"{what}: the server gave this client's session up after too long a silence"
+        )
+        again = "another is open, and the keys stay valid"
     error.args = (
-        f"{happened}; {failed} queued priorities may not be set: {remedy}call update_priorities "
-        "again",
+        f"{error.happened or error}; {failed} queued priorities may not be set: {again}: call "
+        "update_priorities again",
     )
-    error.happened = happened
     return error
 
 

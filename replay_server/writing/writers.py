@@ -144,23 +144,16 @@ def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any)
                 return
 
 
-def there(writers: Iterable[Writer]) -> list[Writer]:
-    """The writers of a client now; other threads may open theirs meanwhile."""
-    while True:
-        with suppress(RuntimeError):  # the set changed as it was read
-            return list(writers)
-
-
 def let_go_on(writers: Iterable[Writer]) -> None:
     """For a sample that waits: sends the rows of these writers, which it may be waiting for."""
-    for writer in there(writers):
+    for writer in list(writers):
         with suppress(ClosedError):
             writer._go_on()
 
 
 def look_after(writers: Iterable[Writer]) -> None:
     """For a call of the client: sends rows that its writers have held for long enough."""
-    for writer in [each for each in there(writers) if not each.closed]:
+    for writer in [each for each in writers if not each.closed]:
         with suppress(ReplayError):
             writer._look_after()
 

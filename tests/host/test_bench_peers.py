@@ -222,7 +222,13 @@ def line(peer, rate, ours_too=False, spread=1.0, **more):
     """A line of a report."""
     known = {"item": "small", "job": "insert 256 acknowledged", "kind": "insert", "batch": 256}
     known |= {"writers": 1, "step_ms": 0.0, "peer": peer, "ours": ours_too, "where": "network"}
-    known |= {"rate_low": 0.9 * rate, "rate_high": 1.1 * rate, "rounds": 5, "calls": 50}
+    known |= {
+        "equal": "busy" not in peer,
+        "rate_low": 0.9 * rate,
+        "rate_high": 1.1 * rate,
+        "rounds": 5,
+        "calls": 50,
+    }
     return known | {"frames": False, "rate": rate, "spread": spread, "p50_us": 1e6 / rate} | more
 
 

@@ -155,9 +155,9 @@ static void situation_lease(void) {
     check_group("3 a turn begins with the room that the last one used");
 }
 
-/* 4. Given more sessions in a turn than leave each a share of one train. Expect a whole train for
- *    somebody's first request of the next turn; and where two requests fill it, what does not fit
- *    beside them dropped, and counted. */
+/* 4. Given more sessions in a turn than leave each a part of as many trains as a client may have
+ *    asked for. Expect all of these for somebody in the next turn, and what is beyond dropped, and
+ *    counted; so is what does not fit beside others, and what does is sent. */
 static void situation_whole_share(void) {
     enum { CROWD = RP_TURN_DATAGRAMS / RP_TRAIN_MAX + 1 };
     static uint8_t spec[RP_TRAIN_MAX * 512];
@@ -173,21 +173,24 @@ static void situation_whole_share(void) {
         clients[i].mtu = RP_MTU_MIN;
         script_connect(&script, &clients[i]);
     }
-    static const uint32_t counts[2][3] = {{RP_TRAIN_MAX, 1, 1}, {RP_TRAIN_MAX - 1, 2, 1}};
+    enum { ASKED = RP_PULL_TRAINS + 2 };
+    uint64_t id = 0;
     for (uint32_t turn = 0; turn < 2; turn++) {
         for (uint32_t i = 0; i < CROWD; i++) {
             script_put(&script, &clients[i], RP_OP_PING, 0, 1, NULL, 0);
         }
         CHECK(script_turn(&script) == CROWD);
-        for (uint64_t i = 0; i < 3; i++) {
-            struct rp_blob_request request = {.count = counts[turn][i], .kind = RP_BLOB_SPEC};
-            script_put(&script, &clients[5], RP_OP_BLOB, 0, i, &request, sizeof request);
+        for (uint32_t i = 0; i < ASKED; i++) { /* whole trains, 1, 1; or one less, 2, 1 */
+            uint32_t count = i < RP_PULL_TRAINS ? RP_TRAIN_MAX - (turn && i == 0)
+                                                : 1 + (turn && i == RP_PULL_TRAINS);
+            struct rp_blob_request request = {.count = (uint16_t)count, .kind = RP_BLOB_SPEC};
+            script_put(&script, &clients[5], RP_OP_BLOB, 0, id++, &request, sizeof request);
         }
-        CHECK(script_turn(&script) == RP_TRAIN_MAX, "%u", script.port.out_count);
+        CHECK(script_turn(&script) == RP_PULL_TRAINS * RP_TRAIN_MAX, "%u", script.port.out_count);
         CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 2 + turn);
     }
     script_close(&script);
-    check_group("4 a share is one train at least, whole");
+    check_group("4 a session's part of a turn is all that its client may have asked for");
 }
 
 /* ---- samples ---- */

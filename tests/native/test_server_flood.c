@@ -266,8 +266,8 @@ static void situation_waiting(void) {
         CHECK_STATUS(script_push(&script, &pusher, 1, 1 + i, &push), i < 2 ? RP_OK : RP_BLOCKED);
     }
     struct rp_shares *shares = &script.server->shares;
-    script.server->lines[0].used_ns = shares->used_ns = 1000000000;
-    script.server->lines[0].share_window = shares->window;
+    script.server->lines[0].account.used_ns = shares->used_ns = 1000000000;
+    script.server->lines[0].account.window = shares->window;
     shares->sharers = 2;
     shares->debt_end_ns = script.now_ns + 10000000;
     struct rp_sample request = script_sample(16);
@@ -286,8 +286,8 @@ static void situation_waiting(void) {
 /* The session of place 0 has had all of the time of late, and this is how long its debt lasts. */
 static void in_debt(uint64_t debt_ns) {
     struct rp_shares *shares = &script.server->shares;
-    script.server->lines[0].used_ns = shares->used_ns = 1000000000;
-    script.server->lines[0].share_window = shares->window = script.now_ns / 100000000;
+    script.server->lines[0].account.used_ns = shares->used_ns = 1000000000;
+    script.server->lines[0].account.window = shares->window = script.now_ns / 100000000;
     shares->sharers = 2;
     shares->debt_end_ns = script.now_ns + debt_ns;
 }

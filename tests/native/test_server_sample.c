@@ -526,38 +526,6 @@ static void situation_other_body(void) {
     check_group("14 another body; CANCEL of what is far");
 }
 
-/* 15. Given four sessions, one of which pulls its batch 64 times in one turn. Expect no more than
- *     its 256 datagrams of the turn, and each pull beyond dropped and counted. */
-static void situation_share(void) {
-    struct drawer d;
-    struct script_client all[4] = {script_client(5), script_client(2), script_client(3)};
-    struct rp_pull pull = {.batch = 1, .count = 32};
-    struct {
-        struct rp_sample request;
-        uint64_t keys[48];
-    } body = {.request = script_sample(48)}; /* of keys that are gone: they have a place too */
-    fresh(&d);
-    body.request.mode = RP_SAMPLE_KEYS;
-    all[0].mtu = 512;
-    for (uint32_t i = 0; i < 3; i++) {
-        script_connect(&d.script, &all[i]);
-    }
-    CHECK_STATUS(script_ask(&d.script, &all[0], RP_OP_SAMPLE, 1, 1, &body, sizeof body), RP_OK);
-    uint32_t each = d.script.port.out_count, pulled = 256 / each;
-    all[3] = d.client;
-    for (uint32_t i = 0; i < 4; i++) { /* the turn before tells how many share one */
-        script_put(&d.script, &all[i], RP_OP_PING, 0, 1, NULL, 0);
-    }
-    CHECK(script_turn(&d.script) == 4);
-    for (uint32_t i = 0; i < 64; i++) {
-        script_put(&d.script, &all[0], RP_OP_PULL, 0, 2 + i, &pull, sizeof pull);
-    }
-    CHECK(script_turn(&d.script) == pulled * each && pulled < 64, "%u each", each);
-    CHECK(script_counter(&d.script, RP_COUNT_drop_no_room) == 64 - pulled);
-    script_close(&d.script);
-    check_group("15 a session's share of a turn");
-}
-
 int main(void) {
     situation_repeat();
     situation_pull();
@@ -573,6 +541,5 @@ int main(void) {
     situation_min_size();
     situation_receive_budget();
     situation_other_body();
-    situation_share();
     return check_done("test_server_sample");
 }

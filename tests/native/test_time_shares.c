@@ -50,6 +50,10 @@ static int allows(uint32_t session) {
     return rp_share_allows(script.server, session, 0);
 }
 
+static uint64_t used(uint32_t session) {
+    return script.server->lines[session].account.used_ns;
+}
+
 static uint64_t debt(void) {
     return shares->debt_end_ns > script.now_ns ? shares->debt_end_ns - script.now_ns : 0;
 }
@@ -64,7 +68,7 @@ static void situation_parts(void) {
     rp_share_take(script.server, 0, 45);
     rp_share_take(script.server, 1, 25);
     end(4 * MS);
-    CHECK(script.server->lines[0].used_ns == 3 * MS && script.server->lines[1].used_ns == MS);
+    CHECK(used(0) == 3 * MS && used(1) == MS);
     CHECK(shares->used_ns == 4 * MS && debt() == 2 * MS, "%" PRIu64, debt());
     begin(0);
     rp_share_take(script.server, 0, 100);
@@ -73,7 +77,7 @@ static void situation_parts(void) {
     begin(1);
     rp_share_take(script.server, 0, 100);
     rp_share_end(script.server, 100, 9 * MS); /* 100 requests, as long as 800 items */
-    CHECK(script.server->lines[0].used_ns == 4 * MS, "others' requests are not its work");
+    CHECK(used(0) == 4 * MS, "others' requests are not its work");
     script_close(&script);
     check_group("1 a turn's time is charged by the work in it");
 }
@@ -132,7 +136,7 @@ static void situation_windows(void) {
         script.now_ns += 100 * MS;
         allows(0);
         CHECK(shares->used_ns == 16u * MS >> window, "%" PRIu64, shares->used_ns);
-        CHECK(script.server->lines[0].used_ns == 8u * MS >> window);
+        CHECK(used(0) == 8u * MS >> window);
         CHECK(shares->sharers == 0 && shares->sharers_last == (window == 1 ? 2 : 0));
     }
     turn_of(0, 1 * MS);
@@ -140,7 +144,7 @@ static void situation_windows(void) {
     CHECK(shares->sharers == 1, "who takes twice is one");
     script.now_ns += 90000 * (uint64_t)MS;
     allows(1);
-    CHECK(shares->used_ns == 0 && script.server->lines[1].used_ns == 0 && !shares->sharers_last);
+    CHECK(shares->used_ns == 0 && used(1) == 0 && !shares->sharers_last);
     script_close(&script);
     check_group("4 what was taken counts half with each window");
 }
@@ -157,8 +161,7 @@ static void situation_many(void) {
     CHECK(shares->taker_count == MOST && script.server->lines == lines);
     end(MOST * (uint64_t)MS);
     for (uint32_t i = 0; i < SESSIONS; i++) {
-        uint64_t used_ns = script.server->lines[i].used_ns;
-        CHECK(used_ns == (i < MOST ? MS : 0), "session %u: %" PRIu64, i, used_ns);
+        CHECK(used(i) == (i < MOST ? MS : 0), "session %u: %" PRIu64, i, used(i));
     }
     CHECK(shares->sharers == MOST);
     script_close(&script);
