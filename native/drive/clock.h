@@ -13,4 +13,11 @@ static inline uint64_t rp_clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* How long the calling thread has run: not while it slept, or waited for a core. A system call. */
+static inline uint64_t rp_clock_ran_ns(void) {
+    struct timespec ran;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+    return (uint64_t)ran.tv_sec * 1000000000u + (uint64_t)ran.tv_nsec;
+}
+
 #endif

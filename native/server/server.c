@@ -293,8 +293,12 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     return count;
 }
 
-void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns) {
-    rp_share_end(server, server->meters.served_count, elapsed_ns);
+int rp_server_is_behind(const struct rp_server *server) {
+    return (int)server->shares.behind;
+}
+
+void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns, uint64_t ran_ns) {
+    rp_share_end(server, server->meters.served_count, elapsed_ns, ran_ns);
     rp_meter_turn(&server->meters, elapsed_ns);
 }
 

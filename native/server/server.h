@@ -110,9 +110,11 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
 void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
                          int region_stays);
 /* Behind each turn that received something, with how long it took, transmission included: the time
- * of each of its requests, and what its sessions took of the server's time. A driver that leaves it
- * out holds no session to its share. */
-void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns);
+ * of each of its requests; and for how long of that the thread ran, as far as is known: what its
+ * sessions took of the server's time. A driver that leaves it out holds no session to its share. */
+void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns, uint64_t ran_ns);
+/* Did the last turn leave datagrams behind in its port? Only then does `ran_ns` matter. */
+int rp_server_is_behind(const struct rp_server *server);
 /* Everything measured so far, as of now_ns. What its port reports (dropped_in, dropped_out, facts)
  * is 0, and so is what this server has none of. */
 void rp_server_measure(const struct rp_server *server, uint64_t now_ns,

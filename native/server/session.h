@@ -65,6 +65,7 @@ struct rp_account { /* share.c: what a place's sessions took of the server's tim
     uint64_t used_ns;
     uint64_t work;    /* of the turn it last asked in */
     uint32_t drawn;
+    uint32_t served;  /* requests that were let through */
     uint32_t turn;    /* the number of that turn */
     uint32_t shared;  /* one more than the last window it took in; 0: none */
 };

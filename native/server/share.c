@@ -19,10 +19,17 @@
  *   late: half of it counts in the next window of time, a quarter in the one behind that. A place
  *   keeps all of its account, this turn's part too, when another session takes it.
  *
- * A turn's time is what a clock says: the thread may have been asleep, or others' work have been
- * long. So no debt is longer than DEBT_NS when a turn ends. A burst that empties the port charges
- * nobody, and refuses nobody: what nobody else waits for is no one's loss. So requests that come
- * fast, but are fewer than a burst, may take all of the time.
+ *   Time in which the server's thread had no core, in the midst of a turn, is nobody's debt, and
+ *   pays none.
+ *
+ *   What a session took is what its requests cost beyond RP_SHARE_PLAIN_NS each: a port full of
+ *   plain ones is served within ALL_NS. So many that ask for little each are no debt, however busy
+ *   the server is; each waits for the others' one, and dropping any would only have it sent again.
+ *
+ * A driver may know no better than a clock for how long its thread ran: so no debt is longer than
+ * DEBT_NS when a turn ends. A burst that empties the port charges nobody, and refuses nobody: what
+ * nobody else waits for is no one's loss. So requests that come fast, but are fewer than a burst,
+ * may take all of the time.
  */
 #include "server/share.h"
 
@@ -64,6 +71,7 @@ static struct rp_account *account_now(struct rp_server *server, uint32_t session
         account->turn = (uint32_t)server->turn;
         account->drawn = 0;
         account->work = 0;
+        account->served = 0;
         account->used_ns = halved(account->used_ns, server->shares.window - account->window);
         account->window = server->shares.window;
     }
@@ -78,12 +86,16 @@ static int takes_little(const struct rp_shares *shares, const struct rp_account 
     return (double)account->used_ns * sharers < (double)shares->used_ns * left;
 }
 
-int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) {
+/* What a taker has taken of a turn in which each piece of work took so long. */
+static uint64_t taken_ns(const struct rp_account *account, double each_ns) {
+    uint64_t took_ns = (uint64_t)(each_ns * (double)account->work);
+    uint64_t plain_ns = (uint64_t)RP_SHARE_PLAIN_NS * account->served;
+    return took_ns > plain_ns ? took_ns - plain_ns : 0;
+}
+
+static int allows(const struct rp_server *server, const struct rp_account *account,
+                  uint32_t items) {
     const struct rp_shares *shares = &server->shares;
-    if (!shares->behind && items == 0) {
-        return 1;
-    }
-    const struct rp_account *account = account_now(server, session);
     uint64_t most = (uint64_t)server->limits.batch_max * (server->limits.records + 1);
     if ((uint64_t)account->drawn + items > most) {
         return 0;
@@ -93,6 +105,16 @@ int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) 
     }
     uint64_t debt_ns = shares->debt_end_ns - server->now_ns;
     return debt_ns <= ALL_NS && takes_little(shares, account, debt_ns);
+}
+
+int rp_share_allows(struct rp_server *server, uint32_t session, uint32_t items) {
+    if (!server->shares.behind && items == 0) {
+        return 1;
+    }
+    struct rp_account *account = account_now(server, session);
+    int allowed = allows(server, account, items);
+    account->served += (uint32_t)allowed;
+    return allowed;
 }
 
 /* A turn has fewer takers: each datagram and each release may be one, and what it is paired with.
@@ -125,24 +147,27 @@ void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagram
     rp_share_take(server, session, (uint64_t)DATAGRAM_WORK * datagrams);
 }
 
-void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns) {
+void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns,
+                  uint64_t ran_ns) {
     struct rp_shares *shares = &server->shares;
     double all = (double)(shares->work + (uint64_t)DATAGRAM_WORK * requests);
-    double each_ns = (double)elapsed_ns / rp_max(all, 1.0); /* of work */
+    double each_ns = (double)ran_ns / rp_max(all, 1.0); /* of work */
+    uint64_t taken = 0;
     for (uint32_t i = 0; i < shares->taker_count; i++) {
         struct rp_account *account = &server->lines[shares->takers[i]].account;
-        uint64_t took_ns = (uint64_t)(each_ns * (double)account->work);
-        account->work = 0; /* of this turn nothing comes behind */
+        uint64_t took_ns = taken_ns(account, each_ns);
+        account->work = account->served = 0; /* of this turn nothing comes behind */
         shares->sharers += account->shared != (uint32_t)shares->window + 1;
         account->shared = (uint32_t)shares->window + 1;
         account->used_ns += took_ns;
-        shares->used_ns += took_ns;
-    }
-    if (shares->taker_count > 0) {
-        uint64_t from_ns = rp_max(shares->debt_end_ns, server->now_ns);
-        uint64_t most_ns = server->now_ns + elapsed_ns + DEBT_NS;
-        double debt_ns = rp_min(each_ns * (double)shares->work * 3 / 2, 1e18);
-        shares->debt_end_ns = rp_min(from_ns + (uint64_t)debt_ns, most_ns);
+        taken += took_ns;
     }
     shares->taker_count = 0;
+    shares->used_ns += taken;
+    if (shares->behind) {
+        uint64_t from_ns = rp_max(shares->debt_end_ns, server->now_ns);
+        uint64_t most_ns = server->now_ns + elapsed_ns + DEBT_NS;
+        uint64_t more_ns = taken * 3 / 2 + (elapsed_ns - ran_ns); /* the core was another's: */
+        shares->debt_end_ns = rp_min(from_ns + more_ns, most_ns); /* that pays nothing */
+    }
 }

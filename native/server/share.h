@@ -6,7 +6,10 @@
 
 struct rp_server;
 
-enum { RP_SHARE_TAKERS = 4 * RP_BURST };
+enum {
+    RP_SHARE_TAKERS = 4 * RP_BURST,
+    RP_SHARE_PLAIN_NS = 5000, /* of each request's time that is nobody's account */
+};
 
 struct rp_shares { /* in struct rp_server */
     uint64_t window;       /* number of the window of time that `sharers` is of */
@@ -29,7 +32,8 @@ void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work);
 /* The same, of what one turn has a bound for: items drawn, links followed in vain. */
 void rp_share_drawn(struct rp_server *server, uint32_t session, uint64_t items);
 void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagrams);
-/* The turn of so many requests took so long. */
-void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns);
+/* The turn of so many requests took so long; for `ran_ns` of that, at most, the thread ran. */
+void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns,
+                  uint64_t ran_ns);
 
 #endif

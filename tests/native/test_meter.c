@@ -76,7 +76,7 @@ static void situation_operations(void) {
     fresh();
     struct script_client client = script_client(1);
     script_connect(&script, &client);
-    rp_server_end_turn(script.server, 77); /* of the turn that served OPEN */
+    rp_server_end_turn(script.server, 77, 77); /* of the turn that served OPEN */
     expected[RP_OP_OPEN].sum = 77;
     expected[RP_OP_OPEN].counts[walked(77)] = 1;
     uint64_t requests = 1;
@@ -97,8 +97,8 @@ static void situation_operations(void) {
             }
         }
         script_turn(&script);
-        rp_server_end_turn(script.server, took);
-        rp_server_end_turn(script.server, took);
+        rp_server_end_turn(script.server, took, took);
+        rp_server_end_turn(script.server, took, took);
     }
     look();
     uint64_t sum = 0;

@@ -142,7 +142,7 @@ static void timed_turn(uint64_t sent_ns, uint64_t request_ns) {
     links = rp_server_table(script.server, 0)->private->work_total - links;
     uint64_t took_ns = BATCH_NS * drawn + sent_ns * script.port.out_count + request_ns * requests
                        + 2000 * links;
-    rp_server_end_turn(script.server, took_ns);
+    rp_server_end_turn(script.server, took_ns, took_ns);
     script.now_ns += took_ns;
 }
 

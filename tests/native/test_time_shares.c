@@ -34,7 +34,7 @@ static void begin(int behind) {
 }
 
 static void end(uint64_t ns) {
-    rp_share_end(script.server, 0, ns);
+    rp_share_end(script.server, 0, ns, ns);
     script.now_ns += ns;
 }
 
@@ -76,7 +76,7 @@ static void situation_parts(void) {
     CHECK(shares->used_ns == 4 * MS && debt() == 0);
     begin(1);
     rp_share_take(script.server, 0, 100);
-    rp_share_end(script.server, 100, 9 * MS); /* 100 requests, as long as 800 items */
+    rp_share_end(script.server, 100, 9 * MS, 9 * MS); /* 100 requests, as long as 800 items */
     CHECK(used(0) == 4 * MS, "others' requests are not its work");
     script_close(&script);
     check_group("1 a turn's time is charged by the work in it");
@@ -195,8 +195,9 @@ static void situation_others(uint32_t takes, enum others others, uint32_t least)
         if (others == GOES_BEHIND) { /* in the burst that it took in */
             rp_session_line(script.server, 1);
         }
-        rp_share_end(script.server, 2, took * (uint64_t)MS / 10 + 2 * MS); /* others': 2 ms */
-        script.now_ns += took * (uint64_t)MS / 10 + 2 * MS;
+        uint64_t took_ns = took * (uint64_t)MS / 10 + 2 * MS; /* others': 2 ms */
+        rp_share_end(script.server, 2, took_ns, took_ns);
+        script.now_ns += took_ns;
     }
     CHECK(served >= least, "%u of %d", served, TURNS);
     CHECK(shares->sharers <= 2 && shares->sharers_last <= 2, "%u sharers", shares->sharers);
@@ -233,12 +234,70 @@ static void situation_crowd(uint32_t floods, uint32_t draw_us) {
                 took_ns += draw_us * 1000ull;
             }
         }
-        rp_share_end(script.server, 2, took_ns);
+        rp_share_end(script.server, 2, took_ns, took_ns);
         script.now_ns += took_ns;
     }
     CHECK(served > 900 && longest_ns < 100 * MS, "%u floods: %u of %u, at most %" PRIu64 " ns",
           floods, served, asked, longest_ns);
     script_close(&script);
+}
+
+/* 8. Given 64 sessions of one request each in every turn, of 5 us, and one among them that takes
+ *    twenty times as long, for a thousand turns. Expect no part and no debt of the 64,
+ *    of the other what is beyond 5 us, and of requests that were refused nothing taken off. */
+static void situation_plain(void) {
+    enum { CROWD = 64 };
+    fresh(CROWD + 1);
+    for (uint32_t turn = 0; turn < 1000; turn++) {
+        begin(1);
+        for (uint32_t i = 0; i <= CROWD; i++) {
+            CHECK(rp_share_allows(script.server, i, 0));
+            rp_share_take(script.server, i, i < CROWD ? 5 : 100);
+        }
+        end(MS * (5 * CROWD + 100) / 1000);
+        CHECK(used(0) == 0 && used(CROWD - 1) == 0, "%" PRIu64, used(0));
+        script.now_ns += turn == 0 ? 0 : MS / 4;
+        CHECK(turn > 0 || (used(CROWD) == 95000 && shares->used_ns == 95000), "%" PRIu64,
+              used(CROWD));
+        CHECK(debt() <= 142500, "%" PRIu64, debt());
+    }
+    CHECK(shares->debt_end_ns < script.now_ns);
+    shares->debt_end_ns = script.now_ns + 30 * MS;
+    begin(1);
+    for (uint32_t i = 0; i < 1000; i++) {
+        CHECK(!rp_share_allows(script.server, 0, 0));
+    }
+    rp_share_take(script.server, 0, 100);
+    end(MS);
+    CHECK(used(0) == MS, "%" PRIu64, used(0));
+    script_close(&script);
+    check_group("8 many that ask for little each are no debt");
+}
+
+/* 9. Given turns of 10 ms, in one of which the thread ran, all for one session. Expect half a
+ *    millisecond more of debt behind each, as if there had been no others; and nothing owed behind
+ *    a turn of which nobody knows how long it ran. */
+static void situation_stolen(void) {
+    fresh(1);
+    for (uint64_t turn = 1; turn <= 20; turn++) {
+        begin(1);
+        rp_share_take(script.server, 0, 100);
+        rp_share_end(script.server, 0, 10 * MS, MS);
+        script.now_ns += 10 * MS;
+        CHECK(debt() == turn * MS / 2, "%" PRIu64 " behind turn %" PRIu64, debt(), turn);
+    }
+    begin(1);
+    rp_share_end(script.server, 0, 7 * MS, 0);
+    script.now_ns += 7 * MS;
+    CHECK(debt() == 10 * MS, "it pays nothing either");
+    script.now_ns += 20 * MS;
+    begin(1);
+    rp_share_take(script.server, 0, 100);
+    rp_share_end(script.server, 0, 7 * MS, 0);
+    script.now_ns += 7 * MS;
+    CHECK(debt() == 0, "%" PRIu64, debt());
+    script_close(&script);
+    check_group("9 time without a core is nobody's debt, and pays none");
 }
 
 int main(void) {
@@ -257,5 +316,7 @@ int main(void) {
     situation_crowd(47, 300);
     situation_crowd(47, 1000);
     check_group("7 many that take alike do not keep out who takes little");
+    situation_plain();
+    situation_stolen();
     return check_done("test_time_shares");
 }

@@ -128,6 +128,7 @@ def part_throughput(clients: int, seconds: float) -> dict[str, float]:
             "per_s": done / seconds,
             "repeats": repeats / sent,
             "dropped": counters["dropped_in"],
+            "beyond_share": counters.get("drop_share", 0) / done,
             "server_us": (counters["cpu_ns"] - begin) / 1000 / done,
         }
 
@@ -283,6 +284,8 @@ def beyond(part: str, figures: dict[str, float]) -> str | None:
     """Why these figures of this tree are not good enough."""
     if part == "paths" and max(figures.values()) > REPEATS_MOST:
         return f"more than {REPEATS_MOST:.0%} of the requests are repeated"
+    if part == "throughput" and figures["beyond_share"] > REPEATS_MOST:
+        return f"more than {REPEATS_MOST:.0%} of small requests are dropped as beyond a share"
     if part == "incast" and figures["dropped"]:
         return "the kernel dropped datagrams"
     if part == "memory" and figures["bytes"] > MEMORY_MOST:

@@ -54,6 +54,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("no more than [8] fell silent", "RP_EXPIRED_MAX"),
     ("answered with: [32].", "RP_TRAIN_MAX"),
     ("for no more than [16] × train_max at once", "RP_PULL_TRAINS"),
+    ("the first [5] us of each request", "RP_SHARE_PLAIN_NS / 1000"),
     ("the low [32] bits of the refused", "8 * sizeof(((struct rp_refused *)0)->packet)"),
     ("after [128] moves", "CLIENT_MOVES_MAX"),
     ("A **key** is [52] bits", "RP_KEY_BITS"),
