@@ -9,9 +9,10 @@ so.
 
 A wrong cut would shorten windows. The next observation of some callers is never what the next step
 begins with (scaled by numbers that change meanwhile, rows in any order). So a stream is cut only
-where a look found before that a step went on, and at most ODD_MAX times since that look. After
-ODD_MAX looks in a row that found no such step, the caller gets one warning, and the steps are
-stored as if nobody had looked. So a reset after the very first step is not found.
+where a look found before that a step of it went on, and at most ODD_MAX times since that look.
+After ODD_MAX more looks in a row that found no such step, the caller gets a warning, and the steps
+are stored as if nobody had looked, until one in PAUSE_S finds a step that goes on. So a reset
+behind a stream's first step, or its first episodes of one step, is not found.
 
 Compared is what would be stored, number by number and exactly. Only floats that were given in two
 dtypes may differ, as far as computing in float32 or float64 makes them (CLOSE). A next observation
@@ -28,7 +29,6 @@ Until then a reset may go unseen there.
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,8 @@ class Following:
         columns = autoreset.spec.group("observation")
         self.small = len(columns) == 1 and columns[0].size * autoreset.count <= SMALL_BYTES
         self._seen: tuple = (None, None)  # the newest look's: `last`, the step's own
-        self._looks, self._cut, self._warn_once, self.pause = 0, False, Once(), 0.0
+        self._looks, self._cut, self.pause = 0, False, 0.0
+        self._say_cut, self._say_odd = Once(), Once()
 
     def cuts(
         self, observation: Any, last: Any, next_observation: Any, anchors: Anchors
@@ -103,17 +104,17 @@ class Following:
         self.odd = np.where(opened & ~cut, (np.maximum(self.odd, 0) + 1) * differs, self.odd)
         if cut.any():
             self._cut, self.pause = True, 0.0
-            self._warn_once(
+            self._say_cut(
                 f"stream {np.argmax(cut)}: {ODD}, as if the environment was reset and nobody said "
-                "so: the episode was cut there, as truncated, and will be each time; say "
-                "truncated=True in its last step, or writer.restart(mask, final_observation); "
-                + LEAVE_OUT
+                f"so: the episode was cut there, as truncated, and will be up to {ODD_MAX} times "
+                "in a row; say truncated=True in its last step, or writer.restart(mask, "
+                "final_observation); " + LEAVE_OUT
             )
             return cut
         if self.odd.min() >= ODD_MAX:
-            self.pause = inf
+            self.pause = PAUSE_S
         if self.odd.max() >= ODD_MAX:
-            self._warn_once(
+            self._say_odd(
                 f"stream {np.argmax(self.odd)}: time and again {ODD}: what is stored as the next "
                 "observation of a step is the observation of the step that was added after it; "
                 "add the steps of each environment in their order, in a stream of its own, and "

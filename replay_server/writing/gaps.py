@@ -68,7 +68,7 @@ class Untaken:
             self._left = self._left._replace(over=np.ones_like(self._left.over), sure=False)
             return
         if not written:
-            begin = _mended(begin, self._read(before))
+            begin = self._mended(begin, self._read(before))
         ended = np.ones(self._autoreset.count, np.bool_) if over is None else over
         made_up, led_to = self._autoreset.made_up, self._read(to)
         self._left = Left(made_up, ended, over is not None, begin, led_to)
@@ -85,7 +85,8 @@ class Untaken:
         left, begin, over = self._left, self._read(observation), self._over(terminated, truncated)
         if left is None or begin is None or over is None:
             return
-        same, on = _alike(begin, left.begin, over), _alike(begin, left.led_to, over)
+        mended = self._autoreset.finite_observations
+        same, on = (_alike(begin, to, over, mended) for to in (left.begin, left.led_to))
         ended = left.over
         if left.led_to is None:
             again, left_out = bool(same.all()), False
@@ -115,6 +116,20 @@ class Untaken:
             return None
         return {name: np.array(rows) for name, rows in seen.items()}
 
+    def _mended(self, seen: Observed | None, before: Observed | None) -> Observed | None:
+        """`seen`, with what is refused there as not finite, or all where it could not be read, as it
+        was before."""
+        if seen is None or before is None:
+            return seen or before
+        if not self._autoreset.finite_observations:
+            return seen
+        return {
+            name: np.where(np.isfinite(rows), rows, before[name])
+            if rows.dtype.kind == "f"
+            else rows
+            for name, rows in seen.items()
+        }
+
     def _over(self, terminated: Any, truncated: Any) -> np.ndarray | None:
         """Bool [B]: whose episode ends by these flags; None where they are none."""
         try:
@@ -134,23 +149,14 @@ class Untaken:
             return np.zeros(autoreset.count, np.bool_)
 
 
-def _mended(seen: Observed | None, before: Observed | None) -> Observed | None:
-    """`seen`, with what is not finite there, or all that could not be read, as it was before."""
-    if seen is None or before is None:
-        return seen or before
-    return {
-        name: np.where(np.isfinite(rows), rows, before[name]) if rows.dtype.kind == "f" else rows
-        for name, rows in seen.items()
-    }
-
-
-def _alike(one: Observed, other: Observed | None, over: np.ndarray) -> np.ndarray:
-    """Bool [B], as `over`: environments whose observations are equal. What is not finite in `other`
-    may have been mended; where all of it is not, nobody knows."""
-    alike, known = np.full_like(over, other is not None), np.zeros_like(over)
+def _alike(one: Observed, other: Observed | None, lead: np.ndarray, mended: bool) -> np.ndarray:
+    """Bool [B], as `lead`: environments whose observations are equal. Where NaNs are refused
+    (`mended`) what is not finite in `other` may be finite now; of nothing else nobody knows."""
+    alike, known = np.full_like(lead, other is not None), np.full_like(lead, not mended)
     for name, rows in (other or {}).items():
         finite = np.isfinite(rows) if rows.dtype.kind == "f" else np.ones_like(rows, np.bool_)
-        alike &= ((one[name] == rows) | ~finite).reshape(len(alike), -1).all(1)
+        equal = (one[name] == rows) | ((one[name] != one[name]) & (rows != rows))
+        alike &= (equal | ~finite & mended).reshape(len(alike), -1).all(1)
         known |= finite.reshape(len(alike), -1).any(1)
     return alike & known
 

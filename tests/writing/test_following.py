@@ -198,7 +198,7 @@ def scaled_anew(_, call, count):
 @pytest.mark.parametrize("made", [in_any_order, scaled_anew])
 def test_steps_that_never_go_on_are_not_cut(served, made, count):
     """Given next observations that no step begins with. Expect one warning, which says what is
-    stored, and one episode, as if nobody looked; no look goes on for ever."""
+    stored, and one episode, as if nobody looked; a look now and then goes on."""
     rng, calm = np.random.default_rng(5), np.zeros(count, np.bool_)
     print("seed 5")
     writer, steps = served.writer("main", count, autoreset="disabled"), 3 * ODD_MAX
@@ -208,7 +208,7 @@ def test_steps_that_never_go_on_are_not_cut(served, made, count):
             writer.add_step(here, np.zeros(count, int), there, np.zeros(count), calm, calm)
     assert len(told) == 1 and "leave it out" in str(told[0].message)
     assert writer.flush().steps_stored == steps * count
-    assert writer._look == np.inf
+    assert writer._following.pause == following_module.PAUSE_S
     writer.close()
 
 
@@ -234,8 +234,25 @@ def test_who_goes_on_no_more_is_cut_a_few_times(served):
             if call < 5:
                 here, there = here * (call + 1), here * (call + 2)
             writer.add_step(here, np.zeros(2, int), there, np.zeros(2), calm, calm)
-    assert len(told) == 1
+    assert [f"time and again {SAID}" in str(each.message) for each in told] == [False, True]
     assert writer.flush().steps_stored == 2 * (3 * ODD_MAX + ODD_MAX)
+    writer.close()
+
+
+def test_who_goes_on_again_is_cut_again(served, monkeypatch):
+    """Given episodes of one step that nobody ends, more than are cut in a row, and then such of 20.
+    Expect each end of these found, behind the first step that goes on."""
+    monkeypatch.setattr(following_module, "PAUSE_S", 0.0)
+    writer, at, lengths = served.writer("main"), 0.0, [5, *[1] * (3 * ODD_MAX), *[20] * 10]
+    with pytest.warns(UserWarning, match=SAID):
+        for length in lengths:
+            at += 1000.0
+            for _ in range(length):
+                here, there = np.full(3, at, np.float32), np.full(3, at + 1.0, np.float32)
+                writer.add_step(here, 0, there, 0.0, False, False)
+                at += 1.0
+    closing = ODD_MAX + 9  # of the first one, of seven of one step, and between those of 20
+    assert writer.flush().steps_stored == sum(lengths) + closing
     writer.close()
 
 

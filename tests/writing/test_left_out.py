@@ -330,3 +330,29 @@ def test_a_step_that_was_refused_for_a_nan_observation_is_not_the_next_one():
         drawn = client.sample("m", 512).transitions(1.0)
         assert (drawn.next_observations - drawn.observations == 1).all()
         assert set(drawn.observations[:, 0]) == taken - {11}
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["one of two numbers", "both"])
+def test_a_step_with_a_nan_that_is_allowed_is_known_when_it_is_made_again(place):
+    """Given observations that are NaN now and then, which the writer was told to take, and a reward
+    refused before each step, which is then made again. Expect no row but those of the steps, and
+    each item as long as its plan says."""
+    spec = Spec((Column("observation", np.float32, (2,)), *SPEC.columns[1:]))
+
+    def seen(step):
+        here = np.full(2, step, np.float32)
+        here[: place + 1] = np.nan if step % 5 == 4 else here[: place + 1]
+        return here
+
+    table = Table("m", spec, MANY, 1024)
+    with Server([table], seed=1) as server, Client(server.address) as client:
+        writer = client.writer("m", finite_observations=False)
+        for step in range(40):
+            rest = {"truncated": step == 39, "next_observation": seen(step + 1)}
+            given = {"observation": seen(step), "action": 0, "terminated": False, **rest}
+            with pytest.raises(SpecError, match="reward"):
+                writer.add(reward=float("nan"), **given)
+            writer.add(reward=1.0, **given)
+        assert writer.flush().steps_stored == 41
+        ahead = np.unique(client.sample("m", 2048).ahead, return_counts=True)
+        assert ahead[0].tolist() == [1, 2, 3] and ahead[1][:2].sum() < 300
