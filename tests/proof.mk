@@ -33,8 +33,8 @@ sim-san:        ## the same under the sanitizers
 sim-canaries: clang-here ## each known bug of the simulator's properties, and what catches it
 	$(Q)python3 tests/known_bugs/run.py --directory tests/canaries
 
-# The kill test is a program like the others, linked with that core; its own sites count too.
-KILL_TESTS  := test_intent
+# The kill tests are programs like the others, linked with that core; their own sites count too.
+KILL_TESTS  := test_intent test_close_killed
 $(KILL_TESTS:%=$(BUILD)/%): $(BUILD)/%: tests/native/%.c $(SIM_CORE:native/%.c=$(BUILD)/simulate/core/%.o)
 	$(Q)$(SIMULATE) $(filter %.c %.o,$^) -o $@ -lm
 $(BUILD)/san/simulate/%.o: SIM_CFLAGS = -O1 -g $(SAN)

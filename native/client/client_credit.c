@@ -28,6 +28,7 @@ void rp_client_credit_init(struct rp_client *client) {
     uint32_t train = client->session.opened.train_max;
     uint32_t budget = client->options.receive_budget;
     credit->pull_window = train > 0 && 2 * train < budget ? 2 * train : budget;
+    credit->pull_halved_ns = 0;
 }
 
 int rp_client_credit_room(const struct rp_client *client) {

@@ -139,7 +139,9 @@ void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *tic
                                 client->now_ns + rp_client_credit_timeout(client, 0));
             return;
         }
-        rp_client_credit_pulled(client, flight->count);
+        if (ticket->op != RP_OP_PUBLISH) { /* its pieces go the other way */
+            rp_client_credit_pulled(client, flight->count);
+        }
         overtake(client, ticket, i);
         rp_client_flight_end(client, i, &ticket->flights);
         ticket->flight_count--;

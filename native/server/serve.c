@@ -169,6 +169,11 @@ uint32_t rp_serve_datagrams_left(const struct rp_call *call) {
     return sent < most ? most - sent : 0;
 }
 
+void rp_serve_train_sent(struct rp_call *call, uint32_t count) {
+    call->server->lines[call->session].turn_sent += count;
+    rp_share_sent(call->server, call->session, count);
+}
+
 int rp_serve_lease_train(struct rp_call *call, uint32_t count) {
     if (!rp_share_allows(call->server, call->session, 0)) {
         return rp_serve_drop(call, RP_COUNT_drop_share);
@@ -225,7 +230,6 @@ static uint64_t next_packet(struct rp_call *call) {
         line->turn_sent = 0;
         server->turn_sessions++;
     }
-    line->turn_sent++;
     return line->packet++;
 }
 

@@ -74,8 +74,11 @@ uint32_t rp_serve_room_bytes(const struct rp_call *call);
 void rp_serve_send(struct rp_call *call, uint32_t size);
 /* The most datagrams that one request is answered with: what its client takes in one go. */
 uint32_t rp_serve_train(const struct rp_call *call);
-/* How many datagrams the session may still be sent in this turn. */
+/* How many datagrams of trains the session may still be sent in this turn. Other answers are one a
+ * request, and no part of it. */
 uint32_t rp_serve_datagrams_left(const struct rp_call *call);
+/* So many of a train were sent: they count in its part of the turn, and of the time. */
+void rp_serve_train_sent(struct rp_call *call, uint32_t count);
 /* Leases so many for what was asked to be sent again or further: 0, or as rp_serve_drop. */
 int rp_serve_lease_train(struct rp_call *call, uint32_t count);
 /* The table of the message header, or null. */

@@ -116,5 +116,5 @@ void rp_serve_batch(struct rp_call *call, const struct rp_record *record, uint32
         rp_serve_send(call, write_datagram(call, &cut, i));
         rp_serve_early(call->turn);
     }
-    rp_share_sent(call->server, call->session, i - first);
+    rp_serve_train_sent(call, i - first);
 }

@@ -78,7 +78,7 @@ static void send_datagrams(struct rp_call *call, const struct blob *blob,
         rp_serve_send(call, (uint32_t)sizeof head + padded);
     }
     call->server->counters[RP_COUNT_blob_datagrams] += count;
-    rp_share_sent(call->server, call->session, count);
+    rp_serve_train_sent(call, count);
 }
 
 static int check(const struct rp_blob_request *request) {

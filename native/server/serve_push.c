@@ -143,8 +143,9 @@ static int store(struct rp_call *call, struct rp_table *table, int writer,
     rp_writer_progress(table, writer, &pushed);
     memcpy(answer, &pushed, sizeof pushed);
     rp_server_count(call->server, RP_COUNT_pushes);
-    rp_meter_session(&call->server->meters, call->session)->steps +=
-        call->server->counters[RP_COUNT_steps_committed] - before;
+    uint64_t steps = call->server->counters[RP_COUNT_steps_committed] - before;
+    rp_meter_session(&call->server->meters, call->session)->steps += steps;
+    rp_share_stored(call->server, steps + push->creates_taken);
     return (int)(statuses + padded - answer);
 }
 

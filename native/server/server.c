@@ -265,6 +265,7 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
     }
     server->counters[RP_COUNT_turns] += count > 0;
     for (uint32_t i = 0; i < count; i++) {
+        rp_share_came(server, received[i].size);
         rp_serve_datagram(turn, &received[i]);
     }
     transport->rx_release(turn->port, received, count);
@@ -298,7 +299,7 @@ int rp_server_is_behind(const struct rp_server *server) {
 }
 
 void rp_server_end_turn(struct rp_server *server, uint64_t elapsed_ns, uint64_t ran_ns) {
-    rp_share_end(server, server->meters.served_count, elapsed_ns, ran_ns);
+    rp_share_end(server, elapsed_ns, ran_ns);
     rp_meter_turn(&server->meters, elapsed_ns);
 }
 

@@ -24,7 +24,8 @@
 
 enum rp_server_limits {
     RP_TRAIN_MAX = 32,          /* datagrams a SAMPLE, PULL or BLOB is answered with at once */
-    RP_TURN_DATAGRAMS = 1024,   /* what the sessions of one turn share in transmit room */
+    RP_TURN_DATAGRAMS = 1024,   /* of trains that the sessions of one turn share, RP_PULL_TRAINS of
+                                 * them for each at least */
     RP_WEIGHTS_SLOTS = 3,       /* two complete versions and one being assembled */
     /* A version that is being pulled stays this long after the last datagram that was asked for the
      * first time. Another publisher waits this long after the last piece that was new. */

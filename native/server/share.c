@@ -37,7 +37,11 @@
 #include "server/server_state.h"
 
 enum {
-    DATAGRAM_WORK = 8, /* a datagram takes about as long as drawing so many items */
+    /* In items drawn, about: a datagram, as many of its bytes as take like one, and a step or item
+     * that a PUSH stores. */
+    DATAGRAM_WORK = 8,
+    ITEM_BYTES = 256,
+    STORED_WORK = 3,
     WINDOW_NS = 100000000,
     SLACK_NS = 5000000,
     ALL_NS = 25000000,
@@ -54,7 +58,7 @@ void rp_share_begin(struct rp_server *server, int behind) {
     uint64_t window = server->now_ns / WINDOW_NS;
     shares->behind = behind;
     shares->taker_count = 0;
-    shares->work = 0;
+    shares->work = shares->others = 0;
     if (shares->window != window) {
         shares->sharers_last = shares->window + 1 == window ? shares->sharers : 0;
         shares->sharers = 0;
@@ -147,10 +151,17 @@ void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagram
     rp_share_take(server, session, (uint64_t)DATAGRAM_WORK * datagrams);
 }
 
-void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns,
-                  uint64_t ran_ns) {
+void rp_share_came(struct rp_server *server, uint32_t bytes) {
+    server->shares.others += DATAGRAM_WORK + bytes / ITEM_BYTES;
+}
+
+void rp_share_stored(struct rp_server *server, uint64_t count) {
+    server->shares.others += STORED_WORK * count;
+}
+
+void rp_share_end(struct rp_server *server, uint64_t elapsed_ns, uint64_t ran_ns) {
     struct rp_shares *shares = &server->shares;
-    double all = (double)(shares->work + (uint64_t)DATAGRAM_WORK * requests);
+    double all = (double)(shares->work + shares->others);
     double each_ns = (double)ran_ns / rp_max(all, 1.0); /* of work */
     uint64_t taken = 0;
     for (uint32_t i = 0; i < shares->taker_count; i++) {

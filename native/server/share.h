@@ -16,6 +16,7 @@ struct rp_shares { /* in struct rp_server */
     uint64_t used_ns;      /* by all takers, of late */
     uint64_t debt_end_ns;  /* when what they took is paid for */
     uint64_t work;         /* of this turn's takers; 0 while not behind */
+    uint64_t others;       /* work of this turn that nobody pays for */
     uint32_t behind;       /* 1: datagrams waited in the port behind this turn's */
     uint32_t sharers;      /* sessions that took in this window, and in the one before */
     uint32_t sharers_last;
@@ -32,8 +33,11 @@ void rp_share_take(struct rp_server *server, uint32_t session, uint64_t work);
 /* The same, of what one turn has a bound for: items drawn, links followed in vain. */
 void rp_share_drawn(struct rp_server *server, uint32_t session, uint64_t items);
 void rp_share_sent(struct rp_server *server, uint32_t session, uint32_t datagrams);
-/* The turn of so many requests took so long; for `ran_ns` of that, at most, the thread ran. */
-void rp_share_end(struct rp_server *server, uint32_t requests, uint64_t elapsed_ns,
-                  uint64_t ran_ns);
+/* A datagram came, of so many bytes, whatever it is; and a PUSH stored so many steps and items:
+ * neither is in anybody's account, but both take a part of the turn. */
+void rp_share_came(struct rp_server *server, uint32_t bytes);
+void rp_share_stored(struct rp_server *server, uint64_t count);
+/* The turn took so long; for `ran_ns` of that, at most, the thread ran. */
+void rp_share_end(struct rp_server *server, uint64_t elapsed_ns, uint64_t ran_ns);
 
 #endif

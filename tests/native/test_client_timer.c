@@ -368,9 +368,10 @@ static void situation_pull_lost(void) {
     world_connect(world);
     int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
                                    world_later(world, 20000));
-    CHECK(world_wait(world, ticket) == 0);
     const struct client_credit *credit = &world->client->credit;
     uint32_t begun = credit->pull_window;
+    CHECK(world_wait(world, ticket) == 0);
+    CHECK(credit->pull_window == begun, "what is published says nothing of the way back");
     ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
                             &version, world_later(world, 20000));
     CHECK(world_wait(world, ticket) == 0);

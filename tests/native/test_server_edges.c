@@ -180,13 +180,15 @@ static void situation_whole_share(void) {
             script_put(&script, &clients[i], RP_OP_PING, 0, 1, NULL, 0);
         }
         CHECK(script_turn(&script) == CROWD);
+        script_put(&script, &clients[5], RP_OP_PING, 0, 2, NULL, 0); /* no part of it */
         for (uint32_t i = 0; i < ASKED; i++) { /* whole trains, 1, 1; or one less, 2, 1 */
             uint32_t count = i < RP_PULL_TRAINS ? RP_TRAIN_MAX - (turn && i == 0)
                                                 : 1 + (turn && i == RP_PULL_TRAINS);
             struct rp_blob_request request = {.count = (uint16_t)count, .kind = RP_BLOB_SPEC};
             script_put(&script, &clients[5], RP_OP_BLOB, 0, id++, &request, sizeof request);
         }
-        CHECK(script_turn(&script) == RP_PULL_TRAINS * RP_TRAIN_MAX, "%u", script.port.out_count);
+        CHECK(script_turn(&script) == RP_PULL_TRAINS * RP_TRAIN_MAX + 1, "%u",
+              script.port.out_count);
         CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 2 + turn);
     }
     script_close(&script);

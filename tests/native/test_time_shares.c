@@ -34,7 +34,7 @@ static void begin(int behind) {
 }
 
 static void end(uint64_t ns) {
-    rp_share_end(script.server, 0, ns, ns);
+    rp_share_end(script.server, ns, ns);
     script.now_ns += ns;
 }
 
@@ -43,6 +43,12 @@ static void turn_of(uint32_t session, uint64_t ns) {
     begin(1);
     rp_share_take(script.server, session, 100);
     end(ns);
+}
+
+/* The datagrams of two requests, which are nobody's work. */
+static void two_came(void) {
+    rp_share_came(script.server, 0);
+    rp_share_came(script.server, 0);
 }
 
 static int allows(uint32_t session) {
@@ -76,8 +82,18 @@ static void situation_parts(void) {
     CHECK(shares->used_ns == 4 * MS && debt() == 0);
     begin(1);
     rp_share_take(script.server, 0, 100);
-    rp_share_end(script.server, 100, 9 * MS, 9 * MS); /* 100 requests, as long as 800 items */
+    for (uint32_t i = 0; i < 100; i++) {
+        rp_share_came(script.server, i % 2 ? 255 : 56); /* as long as 8 items each */
+    }
+    end(9 * MS);
     CHECK(used(0) == 4 * MS, "others' requests are not its work");
+    begin(1);
+    rp_share_take(script.server, 0, 100);
+    rp_share_came(script.server, 23 * 256); /* 8, and one more for each 256 bytes */
+    rp_share_came(script.server, 23 * 256);
+    rp_share_stored(script.server, 46); /* three each */
+    end(3 * MS);
+    CHECK(used(0) == 5 * MS, "nor is what they brought, and what it took to store it");
     script_close(&script);
     check_group("1 a turn's time is charged by the work in it");
 }
@@ -196,7 +212,8 @@ static void situation_others(uint32_t takes, enum others others, uint32_t least)
             rp_session_line(script.server, 1);
         }
         uint64_t took_ns = took * (uint64_t)MS / 10 + 2 * MS; /* others': 2 ms */
-        rp_share_end(script.server, 2, took_ns, took_ns);
+        two_came();
+        rp_share_end(script.server, took_ns, took_ns);
         script.now_ns += took_ns;
     }
     CHECK(served >= least, "%u of %d", served, TURNS);
@@ -234,7 +251,8 @@ static void situation_crowd(uint32_t floods, uint32_t draw_us) {
                 took_ns += draw_us * 1000ull;
             }
         }
-        rp_share_end(script.server, 2, took_ns, took_ns);
+        two_came();
+        rp_share_end(script.server, took_ns, took_ns);
         script.now_ns += took_ns;
     }
     CHECK(served > 900 && longest_ns < 100 * MS, "%u floods: %u of %u, at most %" PRIu64 " ns",
@@ -282,18 +300,18 @@ static void situation_stolen(void) {
     for (uint64_t turn = 1; turn <= 20; turn++) {
         begin(1);
         rp_share_take(script.server, 0, 100);
-        rp_share_end(script.server, 0, 10 * MS, MS);
+        rp_share_end(script.server, 10 * MS, MS);
         script.now_ns += 10 * MS;
         CHECK(debt() == turn * MS / 2, "%" PRIu64 " behind turn %" PRIu64, debt(), turn);
     }
     begin(1);
-    rp_share_end(script.server, 0, 7 * MS, 0);
+    rp_share_end(script.server, 7 * MS, 0);
     script.now_ns += 7 * MS;
     CHECK(debt() == 10 * MS, "it pays nothing either");
     script.now_ns += 20 * MS;
     begin(1);
     rp_share_take(script.server, 0, 100);
-    rp_share_end(script.server, 0, 7 * MS, 0);
+    rp_share_end(script.server, 7 * MS, 0);
     script.now_ns += 7 * MS;
     CHECK(debt() == 0, "%" PRIu64, debt());
     script_close(&script);
