@@ -181,8 +181,9 @@ def parser() -> argparse.ArgumentParser:
     stats = commands.add_parser(
         "stats",
         help="print the counters of a running server, or watch it",
-        description="Asked at its own address a server reports counters and tables; at its metrics "
-        "endpoint (serve --metrics) also times, waits, ages, and what each session does.",
+        description="Asked at its own address a server reports its counters; with --watch its "
+        "tables too, and at its metrics endpoint (serve --metrics) also times, waits, ages, and "
+        "what each session does.",
     )
     stats.add_argument(
         "address",

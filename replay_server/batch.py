@@ -184,7 +184,7 @@ class Batch:
 
     @property
     def epoch(self) -> int:
-        """The table's epoch at the draw; it counts how often the table was emptied."""
+        """The table's epoch at the draw: a number drawn anew each time the table is emptied."""
         return self.keys.epoch or 0
 
 

@@ -270,7 +270,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "UNKNOWN_SESSION": (EngineError, "connect again"),
     "NO_SESSION_FREE": (NoRoom, f"close a client, serve with more sessions, or {_WAIT}"),
     "ADDRESS_CHANGED": (EngineError, "connect again"),
-    "UNKNOWN_TABLE": (UnknownTable, "`replay-server stats ADDRESS` lists them"),
+    "UNKNOWN_TABLE": (UnknownTable, "`replay-server stats ADDRESS --watch` shows them"),
     "UNKNOWN_PLAN": (UnknownPlan, "`client.table(name).plans` lists them"),
     "STALE_EPOCH": (StaleEpoch, "sample again, or open a new writer"),
     "NO_WRITER_FREE": (NoRoom, f"close a writer, give the table more `writers`, or {_WAIT}"),

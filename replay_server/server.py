@@ -40,7 +40,7 @@ COUNTS = ("mtu", "batch_max", "records", "idle_ms", "lapse_ms", "receive_budget"
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """The options of a server; its tables are apart. 0: the default of the core or of the url.
+    """The options of a server; its tables are apart. An mtu or receive_budget of 0 is the url's.
 
     url           loopback://NAME, udp://HOST:PORT[?mtu=N], zmq+tcp://HOST:PORT[?mtu=N] or
                   dpdk://IP:PORT?vdev=...[,mtu=N]; port 0: any free port. Over udp:// name the
@@ -62,7 +62,7 @@ class ServerOptions:
     sessions_per_address  sessions at once from one other machine, or over one memif link; 0: three
                   quarters of `sessions`. This machine may have all over any other transport
     batch_max     items in one batch
-    records       sample requests that one client may have under way
+    records       sample requests of one client that are kept; one less may be under way
     idle_ms       milliseconds of silence after which a session is given up
     lapse_ms      milliseconds that granted credit lasts
     weights_max   bytes of the largest weights; 0: no weights are kept

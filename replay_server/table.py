@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .errors import ConfigError
+from .errors import ConfigError, UnknownPlan
 from .plans import NStep, Plan, Resolved, Row, Sequence, plan_from_json
 from .spec import SAID, Spec, SpecError, cannot_be_said, utf8
 from .support.values import HUGE, TINY, Keyworded, one_of, real, whole
@@ -87,7 +87,7 @@ class SamplesPerInsert(Keyworded):
     error_buffer  a number e: the bounds are ratio * min_size - e and + e; a pair: the two bounds,
                   error_min and error_max. At least max(1, ratio) on either side, which is room for
                   one insert and one draw. None: ratio * min_size, so that twice min_size items go
-                  in before the first draw; at least 4 * max(1, ratio)
+                  in while nothing is drawn; at least 4 * max(1, ratio)
 
     The rule is Reverb's: error_min <= inserted * ratio - sampled <= error_max. A batch of more than
     error_max - error_min items is refused (OverBudget). One message of a client holds items that
@@ -177,13 +177,13 @@ class Layout:
         return max(plan.resolved.ahead for plan in self.plans)
 
     def index(self, plan: int | str) -> int:
-        """The number of a plan given by number or name; ConfigError lists the names."""
+        """The number of a plan given by number or name; UnknownPlan lists the names."""
         if type(plan) is int and 0 <= plan < len(self.plans):
             return plan
         names = [layout.name for layout in self.plans]
         if isinstance(plan, str) and plan in names:
             return names.index(plan)
-        raise ConfigError(f"no plan {plan!r}; the table has {', '.join(names)}")
+        raise UnknownPlan(f"no plan {plan!r}; the table has {', '.join(names)}")
 
     def document(self) -> bytes:
         """The canonical JSON that travels with the table: equal layouts give equal bytes."""

@@ -112,7 +112,7 @@ struct rp_outer {
     uint8_t version;
     uint8_t reserved[3];
     uint64_t connection; /* the session; 0 in HELLO, OPEN and their refusals */
-    /* new for every transmission, retransmissions too; starts at 1, per direction */
+    /* new for every transmission, retransmissions too; higher each time, per direction */
     uint64_t packet;
     /* CRC-32C of the whole datagram with this field zero, then 12 zero bytes */
     uint8_t tag[16];
@@ -136,7 +136,7 @@ struct rp_answer {
     uint64_t weights_version; /* newest complete one; 0 = none */
     uint16_t status;          /* enum rp_status */
     uint16_t credit;          /* full datagrams the session may have in flight from now on */
-    /* the credit ends this long after this answer was sent; then it is 1 small datagram */
+    /* the credit ends this long after this answer was sent; then it is one datagram */
     uint32_t lapse_us;
 };
 

@@ -1,11 +1,11 @@
-/* Sessions: see session.h. Only one kind of datagram is a reason to look at every session: an OPEN
- * that finds no place free. Then sessions that were silent for too long are looked for, and not
- * again before the next session can have been silent for too long.
+/* Sessions: see session.h. Two kinds of datagrams are a reason to look at every session: the first
+ * of a publication, and an OPEN that finds no place free. Then sessions that were silent for too
+ * long are looked for, and not again before the next session can have been silent for too long.
  *
  * Ids, epochs, cookies: two halves of the caller's entropy are two SipHash keys, one over a
- * counter, one over addresses. The draws' seed plays no part. The keys lie in the volatile part
- * and are replaced at attach; a region kept in a file must therefore be as private as the
- * process.
+ * counter, one over addresses. The draws' seed plays no part. The keys lie in the process's own
+ * memory, in no file, and are new at attach. The ids of open sessions do lie in the region, so one
+ * kept in a file must be as private as the process.
  */
 #include "server/session.h"
 

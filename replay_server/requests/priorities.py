@@ -36,7 +36,8 @@ class UpdateResult:
     stale     keys whose item is gone, which is normal
     unknown   keys that name no item of this server
 
-    A key that stands several times in one call counts once: its last priority is set. A table that
+    A key that stands several times in one call counts once (in one of more than 4 batch_max keys:
+    once in each so many), and its last priority is set. A table that
     draws uniformly only distinguishes priority 0. Keys of another table count as stale or unknown,
     and no error is raised. So where all keys are stale again and again, check the table's name.
     """
@@ -179,11 +180,9 @@ def in_doubt(status: int, failed: int, what: str) -> ReplayError:
         error.happened = (
             f"{what}: the server gave this client's session up after too long a silence"
         )
-        again = "another is open, and the keys stay valid"
-    error.args = (
-        f"{error.happened or error}; {failed} queued priorities may not be set: {again}: call "
-        "update_priorities again",
-    )
+        again = "since another is open, and the keys stay valid"
+    some = f"{failed} queued {'priority' if failed == 1 else 'priorities'} may not be set"
+    error.args = (f"{error.happened or error}; {some}: call update_priorities again, {again}",)
     return error
 
 

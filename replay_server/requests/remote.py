@@ -160,7 +160,7 @@ class RemoteTable:
         first = max(self.min_size, floor(high / ratio)) if ratio > 0.0 else 0
         return (
             f"ratio {ratio:g}, min_size {self.min_size}, bounds {low:g} to {high:g}: about "
-            f"{first} items go in before the first draw, then {ratio:g} draws let one in"
+            f"{first} items go in while nothing is drawn, then {ratio:g} draws let one in"
         )
 
     def expect_drawn_now(self, count: int, raw: Any, what: str) -> None:

@@ -117,8 +117,8 @@ class Untaken:
         return {name: np.array(rows) for name, rows in seen.items()}
 
     def _mended(self, seen: Observed | None, before: Observed | None) -> Observed | None:
-        """`seen`, with what is refused there as not finite, or all where it could not be read, as it
-        was before."""
+        """`seen`, with what is refused there as not finite as it was before; all of it, where it
+        could not be read."""
         if seen is None or before is None:
             return seen or before
         if not self._autoreset.finite_observations:

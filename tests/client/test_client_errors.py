@@ -166,8 +166,8 @@ def test_queued_priorities_that_nobody_answers_are_counted_as_in_doubt():
         client.update_priorities("main", keys, np.ones(32), wait=False)
         with pytest.raises(Timeout, match="they stay queued: call flush again"):
             client.flush(timeout=0.0)
-        doubt = f"({count}|32) queued priorities may not be set: once the server answers: "
-        with pytest.raises(Timeout, match=f"{doubt}call update_priorities again"):
+        doubt = f"({count}|32) queued priorities may not be set: call update_priorities again, "
+        with pytest.raises(Timeout, match=f"{doubt}once the server answers"):
             client.flush(timeout=60.0)
         assert client.flush(timeout=0.0) == UpdateResult()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conformance import plain, plain_rows
 
 from actor.ledger import Ledger, Watched
 from actor.ledger import main as ledger_main
@@ -29,6 +30,7 @@ from replay_server import (
     Spec,
     SpecError,
     Table,
+    UnknownPlan,
     UnknownTable,
     __main__,
 )
@@ -232,13 +234,29 @@ def test_the_tables_of_a_server_are_shown():
             "table 'rows': 4 items can be drawn, 1,024 steps fit\n"
             "  columns  observation float32[2], reward float32\n"
             "  plans    'default': Row()\n"
-            "  limiter  ratio 4, min_size 10, bounds 32 to 48: about 12 items go in before the "
-            "first draw, then 4 draws let one in\n"
+            "  limiter  ratio 4, min_size 10, bounds 32 to 48: about 12 items go in while nothing "
+            "is drawn, then 4 draws let one in\n"
             "  counts   4 inserted, 0 sampled, alpha 0.5"
         )
         assert "plans    'default': Row()" in repr(tables["m"])
         with pytest.raises(UnknownTable, match="there are 'rows', 'm'"):
             client.table("n")
+
+
+def test_a_plan_that_the_table_has_not_is_unknown():
+    """Given the name and the number of a plan that is not there. Expect UnknownPlan, which lists
+    those that are, of each call that takes one."""
+    with Server([plain()]) as server, Client(server.address) as client:
+        keys = client.extend("main", plain_rows(4))
+        for plan in ("zz", 1):
+            for call in (
+                lambda plan=plan: client.sample("main", 4, plan=plan),
+                lambda plan=plan: client.get("main", keys, plan=plan),
+                lambda plan=plan: client.landing("main", 4, plan=plan),
+                lambda plan=plan: client.batches("main", 4, plan=plan),
+            ):
+                with pytest.raises(UnknownPlan, match=f"no plan {plan!r}; the table has default"):
+                    call()
 
 
 def test_descriptions_are_copied_and_pickled_as_ever():
