@@ -52,6 +52,7 @@ from .errors import (
     SpecMismatch,
     StaleEpoch,
     Timeout,
+    UnknownPlan,
     UnknownTable,
 )
 from .requests.draws import Draw, expect_drawn
@@ -218,7 +219,7 @@ class Batches:
         remote = self._client._known(self.name, timeout)
         try:
             draw = remote.draw(landing.count, **self._draw)
-        except ConfigError as error:  # it was none at first: the plan is gone
+        except UnknownPlan as error:  # it was none at first: the plan is gone
             self._other = str(error)
         else:
             if draw.shape is self._shape:

@@ -84,7 +84,7 @@ struct rp_line { /* volatile: one session's, while this process lives */
     uint64_t pull_version;
     uint64_t pull_ns;      /* when it last asked for a datagram it had not asked for before */
     uint64_t pull_end_ns;  /* the version is not kept for it beyond this time */
-    uint64_t turn;       /* the turn it was last answered in, and how many datagrams of trains went */
+    uint64_t turn;       /* it was last answered in; and how many datagrams of trains it was sent */
     uint32_t turn_sent;
     uint32_t pull_next;  /* the first datagram of that version it has not asked for yet */
     uint16_t want;       /* of its last request */

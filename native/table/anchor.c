@@ -325,8 +325,8 @@ void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_cr
 /* ---- closing ---- */
 
 /* Frees the slots that no step will fill now, as many as one transaction takes; 1 where none is
- * left. Each transaction says how many steps it gave up: killed behind it, the server has the writer
- * and its session still, and their client, which comes back, must not take those for stored. */
+ * left. Each transaction says how many steps it gave up: a server that is killed behind it has the
+ * writer and its session still, and a client that comes back must not take them for stored. */
 static int free_reserved(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);

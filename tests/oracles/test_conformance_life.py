@@ -47,6 +47,7 @@ from replay_server import (
     SpecMismatch,
     Table,
     Timeout,
+    UnknownPlan,
     UnknownTable,
 )
 
@@ -316,7 +317,7 @@ def test_tables_tell_what_they_are(place):
             client.table("frames", spec=SMALL)
         with pytest.raises(SpecMismatch):
             Client(client.address, specs={"frames": SMALL})
-        with pytest.raises(ConfigError, match="near, far"):
+        with pytest.raises(UnknownPlan, match="near, far"):
             client.sample("frames", 1, plan="middle", timeout=0.0)
 
 

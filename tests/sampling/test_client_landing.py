@@ -21,6 +21,7 @@ from replay_server import (
     Server,
     Spec,
     Table,
+    UnknownPlan,
     UpdateResult,
     priority_from_td,
 )
@@ -96,7 +97,7 @@ def test_layouts_travel_as_documents():
     assert (again.behind, again.ahead) == (1, 3)
     assert [again.index(plan) for plan in (0, 1, "steps", "one")] == [0, 1, 0, 1]
     for plan in (2, -1, "none", True, None):
-        with pytest.raises(ConfigError, match="steps, one"):
+        with pytest.raises(UnknownPlan, match="steps, one"):
             again.index(plan)
 
 
