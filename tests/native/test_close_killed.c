@@ -1,5 +1,5 @@
-/* A server that is killed as it gives a session up, at each store in turn, and the client that comes
- * back to the session: no step is told to be stored that is not.
+/* A server that is killed as it gives a session up, at each store in turn, and the session's client
+ * that comes back: no step is told to be stored that is not.
  */
 #include <setjmp.h>
 
