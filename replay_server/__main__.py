@@ -10,8 +10,8 @@
 
 Exit codes: 0 stopped or done; 1 this host does not give what is asked for now (a port in use, no
 free memory or hugepage), or the network card was taken away: starting again may help; 2 something
-about the request is wrong, and would be the next time. One sentence says which. 130: Ctrl-C while
-it was starting.
+about the request is wrong, and would be the next time, or no server answers there. One sentence
+says which. 130: Ctrl-C while it was starting.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def serve(given: dict[str, Any]) -> int:
     alone = [name for name in WITHOUT_FILE if name in given]
     if file and alone:
         flags = ", ".join("--" + name.replace("_", "-") for name in alone)
-        raise ConfigError(f"{flags} describe a table without a file; say it in {file}")
+        raise ConfigError(f"{flags}: for a table without a file; say it in {file}")
     loaded = config.load(file) if file else _from_options(given)
     named = {field.name for field in fields(loaded.options)}
     chosen = {name: value for name, value in given.items() if name in named}

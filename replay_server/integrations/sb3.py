@@ -91,6 +91,7 @@ class ReplayServerBuffer(ReplayBuffer):
         device: torch.device | str = "auto",
         n_envs: int = 1,
         optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
         *,
         address: str | None = None,
         n_steps: int = 1,
@@ -101,6 +102,11 @@ class ReplayServerBuffer(ReplayBuffer):
             raise ValueError(
                 "optimize_memory_usage=True is for SB3's own buffer: the server keeps every "
                 "observation once anyway; leave it out"
+            )
+        if not handle_timeout_termination:
+            raise ValueError(
+                "handle_timeout_termination=False would take a time limit for an end of the task; "
+                "the server keeps terminated and truncated apart: leave it out"
             )
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)
         env = SimpleNamespace(observation_space=observation_space, action_space=action_space)

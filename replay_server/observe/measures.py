@@ -85,8 +85,7 @@ class TableMeasures:
 @dataclass(frozen=True)
 class Measures:
     """One look at a server. meters: by place, the last one is all places beyond; silences: seconds,
-    of open
-    sessions by place; facts: what the transport counts, every drop under its reason."""
+    of open sessions by place; facts: what the transport counts, every drop under its reason."""
 
     counters: dict[str, int]
     incarnation: int

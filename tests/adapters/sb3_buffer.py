@@ -292,11 +292,14 @@ def test_the_seed_of_the_algorithm_is_that_of_the_draws():
     assert found[0] == found[1] != found[2]
 
 
-def test_sb3s_memory_option_is_refused():
-    """Given optimize_memory_usage. Expect one sentence that says to leave it out."""
+@pytest.mark.parametrize(
+    "option", [{"optimize_memory_usage": True}, {"handle_timeout_termination": False}]
+)
+def test_options_of_sb3s_own_buffer_are_refused(option):
+    """Given options that mean nothing here. Expect one sentence that says to leave them out."""
     env = ScriptedEnv()
     with pytest.raises(ValueError, match="leave it out"):
-        ReplayServerBuffer(9, env.observation_space, env.action_space, optimize_memory_usage=True)
+        ReplayServerBuffer(9, env.observation_space, env.action_space, **option)
 
 
 def test_a_draw_before_the_first_transition_is_refused():

@@ -434,7 +434,7 @@ def run(*arguments, folder):
     [
         (
             ("replay_server", "serve", "server.toml", "--capacity", "50", "--n-step", "2"),
-            "--n-step, --capacity describe a table without a file; say it in server.toml",
+            "--n-step, --capacity: for a table without a file; say it in server.toml",
         ),
         (("replay_server", "serve", "large.toml"), "capacity is 100000000000; expected a whole"),
         (("actor", "--number", "1"), "there are 1 actors, numbered from 0: say --actors 2"),
@@ -448,7 +448,10 @@ def run(*arguments, folder):
         (("learner", "train", "--run", "server.toml/x"), "can be made: Not a directory; name anot"),
         (("deploy", "demo", "--run", "/proc/x"), "no folder /proc/x can be made: No such file"),
         (("actor", "--run", "/proc/self"), "/proc/self/actor-0.lock: No such file or directory; n"),
-        (("replay_server", "serve", "server.toml", "--writers", "2"), "--writers describe a table"),
+        (
+            ("replay_server", "serve", "server.toml", "--writers", "2"),
+            "--writers: for a table without a file",
+        ),
         (("replay_server", "stats", "http://127.0.0.1:9/metrics"), "metrics: Connection refused"),
         (
             ("actor", "--server", "udp://127.0.0.1:9", "--patience", "0.1"),

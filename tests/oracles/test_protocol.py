@@ -126,6 +126,15 @@ def test_a_status_that_nobody_returns_is_reserved():
     assert {name for name in unused if errors._KINDS[name][1]} == set()
 
 
+def test_each_counter_is_counted_somewhere():
+    """Given each counter. Expect a file of the core, besides the list, to name it."""
+    header = ROOT / "native/protocol/status.h"
+    code = "\n".join(path.read_text() for path in ROOT.glob("native/*/*.[ch]") if path != header)
+    text = header.read_text()
+    counters = re.findall(r'X\((\w+),\s+"', text[text.index("RP_COUNTERS(X)") :])
+    assert [name for name in counters if not re.search(rf"\bRP_COUNT_{name}\b", code)] == []
+
+
 def test_the_documents_hex_is_the_golden_bytes():
     """Given the worked examples. Expect C and plain Python to build the same, name by name."""
     documented = {words[0]: "".join(text.split()) for words, text in blocks("golden")}
