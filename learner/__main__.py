@@ -70,6 +70,8 @@ class Program:
         self.judge: Judge | None = None
         self.verdict: dict | None = None  # once it is solved
         self.incarnation = self.items = 0  # of the server, and in its table, when last seen
+        self.version = 0  # of the weights published last; 0: none at this server
+        self.alone = True  # nobody else was seen to publish here
         self.ages: list[float] = []
         self.updated = UpdateResult()
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
@@ -107,7 +109,7 @@ class Program:
         """Whether the server came back empty since it was seen last; says so then."""
         if self.client.incarnation == self.incarnation:
             return False
-        self.incarnation = self.client.incarnation
+        self.incarnation, self.version = self.client.incarnation, 0
         self.progress.say(
             f"learner: the server is back, and empty: the {self.items} items it last held are "
             f"gone; the weights are published there anew, and training goes on from learner step "
@@ -183,9 +185,17 @@ class Program:
         self.candidates = document.get("candidates", played)
 
     def publish(self) -> None:
-        """The online net as a new version; its number is the server's."""
-        self.client.publish_weights(self.learner.weights())
+        """The online net as a new version; its number is the server's, one above the last: where it
+        is more, somebody else publishes here, and the person watching is told so once."""
+        before, self.version = self.version, self.client.publish_weights(self.learner.weights())
         self.published_at = time.monotonic()
+        if before and self.version != before + 1 and self.alone:
+            self.alone = False
+            self.progress.say(
+                f"learner: another program publishes weights at {self.args.server} too: actors "
+                "play with either's in turn, and each learner trains on what both played; end one "
+                "of the two, or give it a server of its own"
+            )
 
     def train(self) -> None:
         """Batches until the end; each phase under its name."""

@@ -64,6 +64,9 @@ def evaluate(
     known = {field.name for field in dataclasses.fields(Preset)}
     preset, spec = (checkpoint.stated(state, name) for name in ("preset", "spec"))
     given = {name: value for name, value in preset.items() if name in known}
+    for field in dataclasses.fields(Preset):
+        if field.default is dataclasses.MISSING:
+            checkpoint.stated(given, field.name)
     settings = Preset(**{**given, "hidden": tuple(checkpoint.stated(given, "hidden"))})
     spec = Spec.from_json(json.dumps(spec))
     learner = Learner(spec=spec, actions=actions_of(settings, spec), preset=settings, seed=0)

@@ -5,8 +5,9 @@
  * the same marks: the binding's declarations are those six headers' marked parts, in that order.
  * Everything here may be called from any thread: each object has one lock, held for one turn or one
  * post at a time. Calls that wait return after RP_SLICE_NS at most, so that the caller can run its
- * signal handlers; how long a request may take is the request's own timeout_ns, counted from its
- * post, after which it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
+ * signal handlers, but for those that say otherwise (rp_link_end, rp_link_probe_rate). How long a
+ * request may take is its own timeout_ns, counted from its post, after which it ends by itself
+ * (TIMEOUT, or BLOCKED where the limiter held it back).
  *
  * Statuses are 0 or negative (enum rp_status, negated); RP_PENDING is the one positive status. A
  * link or service in a forked child answers -RP_FORKED and does nothing: its sockets and files were
@@ -29,7 +30,7 @@
 
 /* [cffi] */
 enum rp_drive_limits {
-    RP_SLICE_NS = 50000000,  /* the longest any waiting call keeps its caller */
+    RP_SLICE_NS = 50000000,  /* how long a waiting call keeps its caller, unless it says more */
     RP_ERROR_BYTES = 256,
     RP_URL_BYTES = 128,
 };

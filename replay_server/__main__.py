@@ -438,7 +438,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"replay_server: {error}", file=sys.stderr)
         return EXIT_HOST if getattr(error, "status", "") in HOST_REFUSES else EXIT_USAGE
     except KeyboardInterrupt:
-        return INTERRUPTED if argv and argv[0] in PROGRAMS else 0
+        begins = argv and (argv[0] in PROGRAMS or argv[0] == "serve")  # once it serves it stops
+        return INTERRUPTED if begins else 0
     except BrokenPipeError:
         # Python would write what is still buffered at exit, and fail with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,7 +35,7 @@ from .table import layout_of
 from .writer import Writer
 from .writing.block import shares_of
 from .writing.plain_rows import PlainRows, Turn, leave_rows, packed
-from .writing.writers import expect, leave, let_go_on, look_after, resolved_mode
+from .writing.writers import expect, give_places_back, leave, let_go_on, look_after, resolved_mode
 
 
 class Client:
@@ -241,18 +241,18 @@ class Client:
         spec       a Spec that the table's columns have to be equal to
 
         Raises ConfigError where these contradict each other, or the table is too small for whole
-        items of so many streams; SpecMismatch where the columns differ; NoRoom, at once, where all
-        writer places of the table are taken.
+        items of so many streams; SpecMismatch where the columns differ; NoRoom where none is free.
         """
         timeout = self.timeout if timeout is None else timeout
-        finite = flag("finite_observations", finite_observations)
         streams, mode, single, own = resolved_mode(streams, autoreset)
         remote = self._look_up(table, timeout)
         expect(remote, spec, streams, autoreset)
         if unacknowledged_max is None:
             unacknowledged_max = remote.unacknowledged_max(streams)
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
-        asked: dict[str, Any] = {"single": single, "own_mode": own, "finite_observations": finite}
+        asked: dict[str, Any] = {"single": single, "own_mode": own}
+        asked["finite_observations"] = flag("finite_observations", finite_observations)
+        give_places_back(self._writers, timeout)
         link = self._open_link(unacknowledged_max=share)
         try:
             writer = Writer(link, remote, streams, mode, timeout, rows_max=rows_max, **asked)

@@ -13,6 +13,15 @@ static inline uint64_t rp_clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* The time between two looks at a clock, at most `most`; 0 where it is not known: before the first
+ * look (0), and where the second was at another thread's. */
+static inline uint64_t rp_clock_between(uint64_t before_ns, uint64_t now_ns, uint64_t most) {
+    if (before_ns == 0 || now_ns < before_ns) {
+        return 0;
+    }
+    return now_ns - before_ns < most ? now_ns - before_ns : most;
+}
+
 /* How long the calling thread has run: not while it slept, or waited for a core. A system call. */
 static inline uint64_t rp_clock_ran_ns(void) {
     struct timespec ran;

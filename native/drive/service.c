@@ -75,14 +75,12 @@ static uint64_t service_now(struct rp_service *service) {
 /* ---- turning ---- */
 
 /* For how long of a turn this thread ran. Asked only where datagrams are left behind, since then it
- * matters, and known only from the second such turn in a row: 0 in the first. */
+ * matters, and known only from the second such turn on: 0 in the first. Turns that receive nothing
+ * in between are taken in, up to what the turn itself took. */
 static uint64_t ran_of(struct rp_service *service, uint64_t elapsed_ns) {
     uint64_t before_ns = service->ran_ns;
     service->ran_ns = rp_server_is_behind(service->server) ? rp_clock_ran_ns() : 0;
-    if (before_ns == 0 || service->ran_ns < before_ns) { /* less: another thread's */
-        return 0;
-    }
-    return rp_min(service->ran_ns - before_ns, elapsed_ns);
+    return rp_clock_between(before_ns, service->ran_ns, elapsed_ns);
 }
 
 static uint32_t turn_inside(struct rp_service *service) {

@@ -66,6 +66,7 @@ static int apply(struct rp_call *call, const struct rp_update *update,
     } else {
         result.stale = status == RP_STALE_EPOCH ? update->count : 0;
         rp_serve_count_refusal(call->server, -status);
+        rp_meter_session(&call->server->meters, call->session)->refused++;
     }
     record(call, call->view.message->id, status, &result);
     rp_share_take(call->server, call->session, update->count); /* each looked up, as a draw */

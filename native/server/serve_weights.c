@@ -175,6 +175,11 @@ static int same_blob(const struct rp_weights *weights, const struct rp_publish *
            && weights->crc == publish->crc;
 }
 
+static int forgotten(const struct rp_call *call) {
+    rp_server_count(call->server, RP_COUNT_publishes_forgotten);
+    return -RP_FORGOTTEN;
+}
+
 static int busy(const struct rp_server *server, uint64_t session) {
     uint64_t owner = server->weights->session;
     return owner != 0 && owner != session
@@ -191,7 +196,7 @@ static int take_assembly(struct rp_call *call, const struct rp_publish *publish)
         return same_blob(weights, publish) ? 0 : -RP_BAD_ARGUMENT;
     }
     if (id < session->publish.newest) { /* and not done: a newer one took its place */
-        return -RP_FORGOTTEN;
+        return forgotten(call);
     }
     if (busy(server, session->connection)) {
         server->weights_wanted = 1;
@@ -266,7 +271,7 @@ static int64_t take_piece(struct rp_call *call, const struct rp_publish *publish
         return (int64_t)session->published[id % RP_PUBLISHED_KEPT];
     }
     if (state == RP_ONCE_DONE || state == RP_ONCE_OLD) {
-        return -RP_FORGOTTEN;
+        return forgotten(call);
     }
     int status = take_assembly(call, publish);
     return status < 0 ? status : store(call, publish);

@@ -96,8 +96,8 @@ static int attach_tables(struct rp_server *server, char error[256]) {
     return 0;
 }
 
-/* Would the redo leave the header a valid one? Its limits and attaches may change, within what its
- * checksum allows. A copy is tested: a region that is refused is left as it was. */
+/* Would the redo leave the header a valid one? Its limits, attaches and ending may change, within
+ * what its checksum allows. A copy is tested: a region that is refused is left as it was. */
 static int redo_keeps_header(const struct rp_region *region, const struct rp_intent_log *log) {
     struct rp_region after;
     uint64_t words[sizeof after / 8];

@@ -119,6 +119,16 @@ int rp_server_compare(const void *state, size_t bytes, const struct rp_server_co
     return rp_region_compare(state, bytes, config, changes, error);
 }
 
+/* Writers whose session ended as the server before was killed. */
+static void close_orphans(struct rp_server *server, struct rp_table *table) {
+    for (uint32_t i = 0; i < rp_writer_places(table); i++) {
+        uint64_t session = rp_writer_session(table, i);
+        if (session != 0 && rp_session_find(server, session) == RP_NOBODY) {
+            rp_writer_close(table, (int)i);
+        }
+    }
+}
+
 /* Before anything is adopted: killed in between, the next server ends those that are left. */
 static void end_writers(struct rp_server *server, const struct rp_table *table) {
     for (uint32_t i = 0; i < rp_writer_places(table); i++) {
@@ -135,6 +145,7 @@ void rp_region_adopt(struct rp_server *server, const struct rp_server_config *co
     uint64_t words[sizeof now / 8];
     memcpy(words, &now, sizeof now);
     for (uint32_t i = 0; i < config->table_count; i++) {
+        close_orphans(server, &server->tables[i]);
         if (rp_table_narrows(&server->tables[i], &config->tables[i])) {
             end_writers(server, &server->tables[i]);
         }

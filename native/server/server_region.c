@@ -205,7 +205,7 @@ int rp_region_layout(const struct rp_server_config *config, struct rp_region *re
 uint64_t rp_region_sum(const struct rp_region *region) {
     static const uint8_t key[16] = "replay region";
     struct rp_region text = *region; /* without what changes, or comes from each configuration */
-    text.magic = text.sum = text.attaches = 0;
+    text.magic = text.sum = text.attaches = text.ending = 0;
     text.bytes = 0;
     memset(text.locals, 0, sizeof text.locals);
     text.limits.mtu = text.limits.receive_budget = 0;

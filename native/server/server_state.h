@@ -62,7 +62,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 /* One more where a field of the region's structures changes its size, order or meaning. The numbers
  * that go along are in tests/native/test_region_layout.c and test_config.c. What a process keeps
  * behind the segments is its own and may change freely. */
-enum rp_region_version { RP_REGION_VERSION = 12 };
+enum rp_region_version { RP_REGION_VERSION = 13 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 
@@ -86,6 +86,7 @@ struct rp_region { /* the header, at the region's start */
     uint64_t blobs; /* the weights' bytes */
     uint64_t volatile_part; /* the segments end here */
     uint64_t locals[RP_TABLES_MAX]; /* behind it: written by each attach */
+    uint64_t ending; /* the session that ended last: a kill may have left writers of it open */
 };
 
 #define RP_SEAL_MAGIC UINT64_C(0x6C61655374676553) /* the bytes "SegtSeal" */

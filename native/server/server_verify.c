@@ -73,7 +73,7 @@ static int verify_session(const struct verdict *v, const struct rp_session *sess
     return status ? status : verify_records(v, session);
 }
 
-/* Every writer is a session's that is open, and no session has two in one table. */
+/* Every writer is a session's that is open, or was being ended, and none has two in one table. */
 static int verify_writers(struct verdict *v, uint32_t number) {
     const struct rp_server *server = v->server;
     const struct rp_table *table = &server->tables[number];
@@ -81,7 +81,8 @@ static int verify_writers(struct verdict *v, uint32_t number) {
     v->part = "the session of writer";
     for (v->number = 0; v->number < count; v->number++) {
         uint64_t session = rp_writer_session(table, (uint32_t)v->number);
-        HOLDS(session == 0 || rp_session_find(server, session) != RP_NOBODY);
+        HOLDS(session == 0 || session == server->region->ending
+              || rp_session_find(server, session) != RP_NOBODY);
         HOLDS(session == 0 || rp_writer_find(table, session) == (int)v->number);
     }
     return 0;

@@ -1,6 +1,7 @@
-/* Sessions: see session.h. Two kinds of datagrams are a reason to look at every session: the first
- * of a publication, and an OPEN that finds no place free. Then sessions that were silent for too
- * long are looked for, and not again before the next session can have been silent for too long.
+/* Sessions: see session.h. Two kinds of datagrams are a reason to look at every session. The first
+ * of a publication asks whether one pulls the weights that it would replace. An OPEN that finds no
+ * place free asks whether one was silent for too long; then no other OPEN does, before the next
+ * session can have been.
  *
  * Ids, epochs, cookies: two halves of the caller's entropy are two SipHash keys, one over a
  * counter, one over addresses. The draws' seed plays no part. The keys lie in the process's own
@@ -145,21 +146,25 @@ void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_p
     rp_hosts_set(server, index, host);
 }
 
-/* The writers go first: killed in between, the session is still there and is closed again. */
+/* The session goes first, since its client may come back: a writer of it that is closed in part, or
+ * gone, would look like one that lost nothing, or like a table made anew. Where this is killed in
+ * between, the next server closes the writers (rp_region_adopt). */
 void rp_session_end(struct rp_server *server, uint32_t index) {
     struct rp_session *session = &server->sessions[index];
-    assert(session->connection != 0);
+    uint64_t connection = session->connection;
+    assert(connection != 0);
+    if (server->weights->session == connection) {
+        rp_intent_set(&server->intent, &server->weights->session, 0);
+    }
+    rp_intent_set(&server->intent, &server->region->ending, connection);
+    rp_intent_set(&server->intent, &session->connection, 0);
+    rp_intent_commit(&server->intent);
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        int writer = rp_writer_find(&server->tables[i], session->connection);
+        int writer = rp_writer_find(&server->tables[i], connection);
         if (writer >= 0) {
             rp_writer_close(&server->tables[i], writer);
         }
     }
-    if (server->weights->session == session->connection) {
-        rp_intent_set(&server->intent, &server->weights->session, 0);
-    }
-    rp_intent_set(&server->intent, &session->connection, 0);
-    rp_intent_commit(&server->intent);
 }
 
 void rp_session_close(struct rp_server *server, uint32_t index) {

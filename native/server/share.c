@@ -167,13 +167,11 @@ void rp_share_end(struct rp_server *server, uint64_t elapsed_ns, uint64_t ran_ns
     for (uint32_t i = 0; i < shares->taker_count; i++) {
         struct rp_account *account = &server->lines[shares->takers[i]].account;
         uint64_t took_ns = taken_ns(account, each_ns);
-        account->work = account->served = 0; /* of this turn nothing comes behind */
         shares->sharers += account->shared != (uint32_t)shares->window + 1;
         account->shared = (uint32_t)shares->window + 1;
         account->used_ns += took_ns;
         taken += took_ns;
     }
-    shares->taker_count = 0;
     shares->used_ns += taken;
     if (shares->behind) {
         uint64_t from_ns = rp_max(shares->debt_end_ns, server->now_ns);

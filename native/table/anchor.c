@@ -325,22 +325,19 @@ void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_cr
 /* ---- closing ---- */
 
 /* Frees the slots that no step will fill now, as many as one transaction takes; 1 where none is
- * left. Each transaction says how many steps it gave up: a server that is killed behind it has the
- * writer and its session still, and a client that comes back must not take them for stored. */
+ * left. */
 static int free_reserved(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
-    uint64_t lost = 0;
-    int all = 1;
     for (uint64_t sequence = p->done_through[index]; sequence < writer->next_sequence; sequence++) {
         struct rp_entry *entry = rp_entry_at(p, index, sequence);
         uint64_t key = rp_key_of(entry->key);
         if (rp_entry_done(entry)) {
             continue;
         }
-        if (rp_intent_room(table->intent) < 3) { /* two words here, and the sum */
-            all = 0;
-            break;
+        if (rp_intent_room(table->intent) < 2) {
+            rp_store_commit(table);
+            return 0;
         }
         if (rp_place_held(p, entry)) {
             rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)],
@@ -350,13 +347,9 @@ static int free_reserved(struct rp_table *table, uint32_t index) {
             rp_known_remove(p, index, sequence);
         }
         rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
-        lost++;
-    }
-    if (lost > 0) {
-        rp_intent_set(table->intent, &writer->lost_total, writer->lost_total + lost);
     }
     rp_store_commit(table);
-    return all;
+    return 1;
 }
 
 void rp_writer_close(struct rp_table *table, int index) {

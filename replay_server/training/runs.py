@@ -268,9 +268,10 @@ class Metrics:
 
 def _decoded(line: bytes) -> dict[str, Any] | None:
     try:
-        return json.loads(line)
+        found = json.loads(line)
     except ValueError:
         return None  # cut short by a kill or a full disk
+    return found if isinstance(found, dict) else None  # somebody else's
 
 
 def read_metrics(folder: Path, program: str | None = None) -> list[dict[str, Any]]:

@@ -256,6 +256,15 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
     writer.link.close(timeout)
 
 
+def give_places_back(writers: Iterable[Writer], timeout: float) -> None:
+    """Closes those that a reset of their table, or a server that came back empty, has ended, and
+    that have said so: each holds a place of the table that the next one may need."""
+    for writer in list(writers):
+        if writer._lost is not None and not writer.closed:
+            with suppress(ReplayError):
+                writer.link.close(timeout)
+
+
 def end_for_good(writer: Writer) -> None:
     """Flushes and closes the writer at the end of `with`, where nobody calls again: it is closed
     whatever comes. A time-out says what was not stored; for other errors a warning does."""

@@ -335,6 +335,8 @@ STARTED = {
     "demo": (["deploy", "demo"], "numpy"),
     "stats": (["replay_server", "stats", "udp://127.0.0.1:9"], "numpy"),
     "one command": (["replay_server", "actor"], "torch"),
+    "serve": (["replay_server", "serve", "--env", "CartPole-v1"], "numpy"),
+    "installed": ([str(Path(sys.executable).with_name("replay-server")), "serve"], "numpy"),
 }
 
 
@@ -347,8 +349,9 @@ def test_an_interrupt_while_a_program_imports_ends_it_without_a_word(
     was started to ignore it, the import to go on."""
     late = "import os, signal, sys\nos.kill(os.getpid(), signal.SIGINT)\nprint('went on')\n"
     (tmp_path / f"{module}.py").write_text(late + "sys.stdout.flush()\nos._exit(7)\n")
+    started = [] if Path(command[0]).is_absolute() else [sys.executable, "-m"]
     done = subprocess.run(
-        [sys.executable, "-m", *command],
+        [*started, *command],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(PACKAGE).parent}"},
         preexec_fn=lambda: signal.signal(
             signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL

@@ -543,3 +543,25 @@ def test_a_nan_in_the_table_ends_the_learner_before_it_learns_it(served, tmp_pat
         tensors, document = checkpoint.load(newest)
         assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
         assert json.loads(newest.read_text())["learner_step"] == document["learner_step"]
+
+
+def test_a_learner_that_is_not_alone_says_so_once():
+    """Given versions of the server that rise by one, and then by more. Expect one sentence at the
+    first that did; none behind a server that came back empty."""
+    versions = iter([7, 8, 9, 12, 15, 1, 2])
+    said = []
+    program = SimpleNamespace(
+        version=0,
+        alone=True,
+        args=SimpleNamespace(server="udp://host:1"),
+        progress=SimpleNamespace(say=said.append),
+        client=SimpleNamespace(publish_weights=lambda _: next(versions)),
+        learner=SimpleNamespace(weights=lambda: b""),
+    )
+    for count in (0, 0, 0, 1, 1):
+        LearnerProgram.publish(program)
+        assert len(said) == count
+    program.version, program.alone = 0, True  # as is_another leaves the first of them
+    LearnerProgram.publish(program)
+    LearnerProgram.publish(program)
+    assert len(said) == 1 and "another program publishes weights at udp://host:1" in said[0]

@@ -131,6 +131,7 @@ static void region_fields(struct rp_region *r) {
     const char *taken = "the configuration's are taken";
     field("region: magic to checksum", r, 24, 0, 1, NULL);
     ONE("region: attaches", r->attaches, "a number that rises");
+    ONE("region: ending", r->ending, "a session that is no more");
     ONE("region: bytes", r->bytes, "each attach writes its own");
     field("region: incarnation, seed", &r->incarnation, 16, 0, 1, NULL);
     field("region: sessions .. records", &r->limits, 16, 0, 1, NULL);

@@ -202,16 +202,23 @@ static void situation_sessions(void) {
     CHECK_STATUS(script_ask(&script, &second, RP_OP_SAMPLE, 1, 1, &request, sizeof request), RP_OK);
     request.plan = 9;
     script_ask(&script, &second, RP_OP_SAMPLE, 1, 2, &request, sizeof request);
+    struct {
+        struct rp_update head;
+        struct rp_update_entry entry;
+    } stale = {{.epoch = epoch + 1, .count = 1}, {.key = 1, .priority = 1.0}};
+    CHECK_STATUS(script_ask(&script, &first, RP_OP_UPDATE, 1, 1, &stale, sizeof stale),
+                 RP_STALE_EPOCH);
     second.packet--;
     script_put(&script, &second, RP_OP_PING, 0, 3, NULL, 0);
     CHECK(script_turn(&script) == 0);
     script_later(&script, 40);
     look();
     const struct rp_session_meter *writer = &told.meters[0], *reader = &told.meters[1];
-    CHECK(writer->requests == 2 && writer->steps == 12 && writer->items == 0);
-    CHECK(writer->answers == 3, "OPEN's is one");
+    CHECK(writer->requests == 3 && writer->steps == 12 && writer->items == 0);
+    CHECK(writer->answers == 4, "OPEN's is one");
     CHECK(reader->requests == 2 && reader->items == 5 && reader->steps == 0);
-    CHECK(reader->refused == 1 && reader->dropped == 1 && writer->dropped + writer->refused == 0);
+    CHECK(reader->refused == 1 && reader->dropped == 1);
+    CHECK(writer->refused == 1 && writer->dropped == 0, "an UPDATE's refusal is recorded, and one");
     uint64_t strangers = 2 * (RP_HEADER_BYTES + sizeof(struct rp_hello))
                          + 2 * (RP_HEADER_BYTES + sizeof(struct rp_open));
     uint64_t repeated = RP_HEADER_BYTES + RP_REQUEST_BODY_MIN;

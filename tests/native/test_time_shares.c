@@ -288,6 +288,15 @@ static void situation_plain(void) {
     rp_share_take(script.server, 0, 100);
     end(MS);
     CHECK(used(0) == MS, "%" PRIu64, used(0));
+    script.now_ns += 40 * MS;
+    uint64_t before = used(1);
+    for (uint32_t turn = 0; turn < 3; turn++) { /* in the first two it asks, and nothing is done */
+        begin(1);
+        CHECK(rp_share_allows(script.server, 1, 0));
+        rp_share_take(script.server, 1, turn == 2 ? 100 : 0);
+        end(MS);
+    }
+    CHECK(used(1) - before == MS - RP_SHARE_PLAIN_NS, "%" PRIu64, used(1) - before);
     script_close(&script);
     check_group("8 many that ask for little each are no debt");
 }

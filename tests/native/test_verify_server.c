@@ -119,7 +119,11 @@ static void wrong_writers(void) {
     struct rp_writer *writer = rp_writer_at(p, 0), *other = rp_writer_at(p, 1);
     set(&writer->session, writer->session + RP_SESSIONS_MAX);
     SERVER("the session of writer", 0,
-           "session == 0 || rp_session_find(server, session) != RP_NOBODY");
+           "session == 0 || session == server->region->ending || rp_session_find(server, session) "
+           "!= RP_NOBODY");
+    set(&writer->session, writer->session + RP_SESSIONS_MAX);
+    set(&script.server->region->ending, writer->session);
+    WHOLE;
     set(&other->session, writer->session);
     SERVER("the session of writer", 1,
            "session == 0 || rp_writer_find(table, session) == (int)v->number");

@@ -57,7 +57,7 @@ def check_wheel(path: Path) -> None:
     names = {re.match(r"[\w-]+", need).group() for need in needs}
     expect(names, {"numpy", "cffi", "tomli"}, "what the wheel needs without extras")
     entry = content[f"{stem}.dist-info/entry_points.txt"].decode()
-    expect("replay-server = replay_server.__main__:main" in entry, True, "the console script")
+    expect("replay-server = replay_server.entry:main" in entry, True, "the console script")
     expect(f"{stem}.dist-info/licenses/LICENSE" in content, True, "the licence's text")
     told = {n: found.group() for n, text in content.items() if (found := BUILDER.search(text))}
     expect(told, {}, "paths of the machine that built it")

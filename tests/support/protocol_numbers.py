@@ -104,6 +104,8 @@ NUMBERS: list[tuple[str, str]] = [
     ("at most mtu − [80]", "RP_HEADER_BYTES + sizeof(struct rp_publish)"),
     ("an id [8] or more below the newest of its session", "RP_PUBLISHED_KEPT"),
     ("come for [2000] ms", "RP_WEIGHTS_REST_MS"),
+    ("in any case after [2000] ms", "RP_WEIGHTS_REST_MS"),
+    ("at [1] MiB a second", "RP_WEIGHTS_BYTES_PER_MS * 1000 >> 20"),
     ("or of weights (kind [2]", "RP_BLOB_WEIGHTS"),
     ("(mtu − [112])", ANSWER + " + sizeof(struct rp_blob_datagram)"),
     ("With bit [31] of first", "__builtin_ctz(RP_STATS_FACTS)"),
