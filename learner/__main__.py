@@ -83,6 +83,7 @@ class Program:
     def connect(self) -> None:
         """A session; at the first one the nets, which need the table's spec."""
         server, batch = self.args.server, self.settings.batch
+        self.version = 0  # one that was published as contact was lost may be there or not
         patience, say = self.args.patience, self.progress.say
         self.client = connect(server, patience, self.stop, say, batch=batch)
         table = self.client.table(self.args.table)

@@ -67,7 +67,7 @@ def evaluate(
     for field in dataclasses.fields(Preset):
         if field.default is dataclasses.MISSING:
             checkpoint.stated(given, field.name)
-    settings = Preset(**{**given, "hidden": tuple(checkpoint.stated(given, "hidden"))})
+    settings = Preset(**{**given, "hidden": tuple(given["hidden"])})
     spec = Spec.from_json(json.dumps(spec))
     learner = Learner(spec=spec, actions=actions_of(settings, spec), preset=settings, seed=0)
     learner.restore(tensors, state)

@@ -252,7 +252,7 @@ class Client:
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
         asked: dict[str, Any] = {"single": single, "own_mode": own}
         asked["finite_observations"] = flag("finite_observations", finite_observations)
-        give_places_back(self._writers, timeout)
+        give_places_back(self._writers, table, timeout)
         link = self._open_link(unacknowledged_max=share)
         try:
             writer = Writer(link, remote, streams, mode, timeout, rows_max=rows_max, **asked)
@@ -297,7 +297,7 @@ class Client:
     def _extend(
         self, table: str, columns: Mapping[str, Any], priorities: Any, finite: bool, timeout: float
     ) -> Keys:
-        remote = self._known(table, timeout)
+        remote = (self._known if table in self._plain else self._look_up)(table, timeout)
         records = packed(remote, columns, flag("finite_observations", finite))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:

@@ -5,11 +5,10 @@ A module of its own, since it has to mind Ctrl-C before it imports what the comm
 
 from .support.interrupts import import_quietly, run
 
-import_quietly("__main__")
-
 
 def main() -> int:
     """Runs a command; its exit code."""
+    import_quietly("__main__")
     from .__main__ import main as command
 
     return run(command)

@@ -144,8 +144,10 @@ void rp_region_adopt(struct rp_server *server, const struct rp_server_config *co
     struct rp_limits now = rp_region_limits(config);
     uint64_t words[sizeof now / 8];
     memcpy(words, &now, sizeof now);
-    for (uint32_t i = 0; i < config->table_count; i++) {
+    for (uint32_t i = 0; i < config->table_count; i++) { /* all, before another session ends */
         close_orphans(server, &server->tables[i]);
+    }
+    for (uint32_t i = 0; i < config->table_count; i++) {
         if (rp_table_narrows(&server->tables[i], &config->tables[i])) {
             end_writers(server, &server->tables[i]);
         }

@@ -148,7 +148,7 @@ void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_p
 
 /* The session goes first, since its client may come back: a writer of it that is closed in part, or
  * gone, would look like one that lost nothing, or like a table made anew. Where this is killed in
- * between, the next server closes the writers (rp_region_adopt). */
+ * between, the next server closes the writers (rp_region_adopt) before it ends another session. */
 void rp_session_end(struct rp_server *server, uint32_t index) {
     struct rp_session *session = &server->sessions[index];
     uint64_t connection = session->connection;

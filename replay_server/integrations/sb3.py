@@ -105,8 +105,8 @@ class ReplayServerBuffer(ReplayBuffer):
             )
         if not handle_timeout_termination:
             raise ValueError(
-                "handle_timeout_termination=False would take a time limit for an end of the task; "
-                "the server keeps terminated and truncated apart: leave it out"
+                "handle_timeout_termination=False is for SB3's own buffer: the server keeps "
+                "terminated and truncated apart anyway; leave it out"
             )
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)
         env = SimpleNamespace(observation_space=observation_space, action_space=action_space)

@@ -271,7 +271,7 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
         found = json.loads(line)
     except ValueError:
         return None  # cut short by a kill or a full disk
-    return found if isinstance(found, dict) else None  # somebody else's
+    return found if isinstance(found, dict) and "program" in found else None  # somebody else's
 
 
 def read_metrics(folder: Path, program: str | None = None) -> list[dict[str, Any]]:

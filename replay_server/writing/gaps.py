@@ -101,7 +101,7 @@ class Untaken:
         if again:
             self.written = False
             return
-        unsure = (left.made_up | ended) & ~over & ~self._rewarded(reward)
+        unsure = (left.made_up | ended) & ~over & ~self._rewarded(reward, left.sure)
         known = on if left_out and left.sure else np.zeros_like(on)
         made_up = np.where(known, ended, unsure)
         self._autoreset._go_back(made_up & (self._autoreset.mode == "next-step"))
@@ -138,13 +138,15 @@ class Untaken:
         except Exception:
             return None
 
-    def _rewarded(self, reward: Any) -> np.ndarray:
+    def _rewarded(self, reward: Any, sure: bool) -> np.ndarray:
         """Bool [B]: environments that took this step, as its reward says: in a reset it is 0, but
-        where some wrapper adds to it, so only where the caller named the mode."""
+        where some wrapper adds to it, so only where the caller named the mode. A NaN is a reward
+        where it is `sure` who ended before."""
         autoreset = self._autoreset
         try:
             rewards = autoreset._batched(array_of("reward", reward)).reshape(autoreset.count, -1)
-            return (rewards != 0).any(1) & (not autoreset._mode_from_env)
+            taken = (rewards != 0) & (sure | np.isfinite(rewards))
+            return taken.any(1) & (not autoreset._mode_from_env)
         except Exception:
             return np.zeros(autoreset.count, np.bool_)
 

@@ -256,11 +256,12 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
     writer.link.close(timeout)
 
 
-def give_places_back(writers: Iterable[Writer], timeout: float) -> None:
-    """Closes those that a reset of their table, or a server that came back empty, has ended, and
-    that have said so: each holds a place of the table that the next one may need."""
+def give_places_back(writers: Iterable[Writer], table: str, timeout: float) -> None:
+    """Closes those of this thread that a reset of the table, or a server that came back empty, has
+    ended, and that have said so: each holds a place of it that the next one may need."""
     for writer in list(writers):
-        if writer._lost is not None and not writer.closed:
+        ended = writer._lost is not None and writer._owner in (None, get_ident())
+        if ended and writer.table.name == table and not writer.closed:
             with suppress(ReplayError):
                 writer.link.close(timeout)
 

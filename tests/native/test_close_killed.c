@@ -1,5 +1,6 @@
 /* A server that is killed as it gives a session up, at each store in turn: the next one has the
- * session with all it had, or neither it nor a writer of it.
+ * session with all it had, or neither it nor a writer of it; also where that one is killed in its
+ * attach, as a narrower limiter has it end another session. Situations read "Given ... Expect ...".
  */
 #include <setjmp.h>
 
@@ -89,7 +90,9 @@ static int turn_until(uint64_t at) {
     return 1;
 }
 
-int main(void) {
+/* 1. Given a kill at each store of a turn that gives a session up. Expect the next server to have
+ *    it whole, so that its writer goes on, or to have neither it nor its writers. */
+static void situation_given_up(void) {
     uint32_t kills = 0, whole = 0, gone = 0;
     for (int ended = 0; !ended && kills < KILLS_MAX;) {
         struct script_client client;
@@ -109,6 +112,73 @@ int main(void) {
         script_close(&script);
     }
     CHECK(whole > 3 && gone > 10, "%u kills, %u whole, %u gone", kills, whole, gone);
-    check_group("killed while a session is given up: it is whole, or gone with its writers");
+    check_group("1 killed while a session is given up: it is whole, or gone with its writers");
+}
+
+/* A session with writers at both tables, and one with a writer at the first. */
+static void begin_two(struct script_client *first) {
+    struct script_client second = script_client(2);
+    script_tables(tables);
+    tables[0] = tables[1]; /* both have a limiter */
+    memcpy(tables[0].name, "main", sizeof "main");
+    config = script_config(tables);
+    script_open(&script, &config);
+    script.unchecked = 1;
+    *first = script_client(1);
+    script_connect(&script, first);
+    script_connect(&script, &second);
+    script_writer(&script, first, 0, 1);
+    script_writer(&script, first, 1, 1);
+    script_writer(&script, &second, 0, 1);
+    script_put(&script, first, RP_OP_CLOSE, 0, 99, NULL, 0);
+}
+
+enum ended { ATTACHED, REFUSED, KILLED };
+
+/* An attach that is killed at its store `at`; 0: at none. */
+static enum ended attach_until(uint64_t at) {
+    uint8_t entropy[32];
+    char error[256];
+    script_entropy(entropy, 9);
+    left = at;
+    if (setjmp(death) != 0) {
+        return KILLED;
+    }
+    int status = rp_server_attach(&script.server, script.region, script.bytes, &script.config,
+                                  entropy, script.now_ns, error);
+    left = 0;
+    return status == 0 ? ATTACHED : REFUSED;
+}
+
+/* 2. Given a kill at each store of a CLOSE, and then at each of an attach with a narrower limiter,
+ *    which ends another session. Expect the third server to take the region, by either limiter, and
+ *    no writer without a session. */
+static void situation_twice(void) {
+    uint32_t pairs = 0;
+    for (uint64_t first = 1, closed = 0; !closed; first++) {
+        for (uint64_t second = 1, attached = 0; !closed && !attached; second++) {
+            struct script_client client;
+            begin_two(&client);
+            const double wide = tables[0].error_max;
+            closed = (uint64_t)turn_until(first);
+            script.port.leased = script.port.lent = 0;
+            tables[0].error_max = wide / 2;
+            attached = closed || attach_until(second) == ATTACHED;
+            tables[0].error_max = second % 2 ? wide : wide / 2;
+            CHECK(attached || attach_until(0) == ATTACHED,
+                  "killed at store %" PRIu64 ", then at %" PRIu64, first, second);
+            CHECK(closed || writers() == rp_server_sessions(script.server)
+                      || rp_server_sessions(script.server) == 2);
+            pairs += !attached;
+            script_close(&script);
+        }
+    }
+    CHECK(pairs > 100, "%u pairs of kills", pairs);
+    check_group("2 killed once more in the attach that a narrower limiter has end a session");
+}
+
+int main(void) {
+    situation_given_up();
+    situation_twice();
     return check_done("test_close_killed");
 }

@@ -457,7 +457,17 @@ static void check_segment_words(void) {
     check_group("what most of the state is, in words");
 }
 
+/* Given two looks at a clock. Expect the time between them, up to a bound, and none where the first
+ * was not taken or the second is of another thread. */
+static void situation_between(void) {
+    CHECK(rp_clock_between(5, 9, 100) == 4 && rp_clock_between(5, 5, 100) == 0);
+    CHECK(rp_clock_between(5, 105, 100) == 100 && rp_clock_between(5, 106, 100) == 100);
+    CHECK(rp_clock_between(0, 9, 100) == 0 && rp_clock_between(9, 5, 100) == 0);
+    check_group("a thread's own time is known from the second look on");
+}
+
 int main(void) {
+    situation_between();
     check_segment_words();
     check_pump();
     check_thread();

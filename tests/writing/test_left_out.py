@@ -356,3 +356,32 @@ def test_a_step_with_a_nan_that_is_allowed_is_known_when_it_is_made_again(place)
         assert writer.flush().steps_stored == 41
         ahead = np.unique(client.sample("m", 2048).ahead, return_counts=True)
         assert ahead[0].tolist() == [1, 2, 3] and ahead[1][:2].sum() < 300
+
+
+def test_a_reset_with_a_nan_reward_behind_an_end_that_could_not_be_read_is_no_step():
+    """Given a last step whose flags cannot be read, and the step of the reset with a reward that is
+    none, given once more where it is refused. Expect no item from one episode into the next."""
+    one, no = np.ones(1), np.zeros(1, np.bool_)
+
+    def step(place, to=None, **more):
+        observed = {"observation": np.full((1, 1), place, np.float32)}
+        observed["next_observation"] = np.full((1, 1), to or place + 1, np.float32)
+        flags = {"terminated": no, "truncated": no, "infos": {}}
+        return {**observed, "action": np.zeros(1, np.int64), "reward": one, **flags, **more}
+
+    with Server([Table("m", SPEC, FEW, 1024)], seed=1) as server, Client(server.address) as client:
+        writer = client.writer("m", 1, autoreset="next-step")
+        for place in range(5):
+            writer.add_batch(**step(place))
+        with pytest.raises(SpecError):
+            writer.add_batch(**step(5, truncated=np.array([2.5])))
+        try:
+            writer.add_batch(**step(6, 100, reward=np.full(1, np.nan)))
+        except SpecError:
+            writer.add_batch(**step(6, 100, reward=np.zeros(1)))
+        for place in range(100, 104):
+            writer.add_batch(**step(place))
+        writer.flush()
+        drawn = client.sample("m", 512).transitions(1.0)
+        assert (drawn.next_observations - drawn.observations == 1).all()
+        assert {0.0, 100.0} <= set(drawn.observations[:, 0])
