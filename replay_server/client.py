@@ -297,7 +297,7 @@ class Client:
     def _extend(
         self, table: str, columns: Mapping[str, Any], priorities: Any, finite: bool, timeout: float
     ) -> Keys:
-        remote = (self._known if table in self._plain else self._look_up)(table, timeout)
+        remote = self._known(table, timeout)
         records = packed(remote, columns, flag("finite_observations", finite))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
