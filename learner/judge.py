@@ -61,12 +61,12 @@ def evaluate(
     """Greedy episodes of the checkpoint's online net; `film` takes the first of them. None where
     `stop` was asked before they ended; `say` gets what they were cut off at (Evaluation)."""
     tensors, state = checkpoint.load(path)
-    known = {field.name for field in dataclasses.fields(Preset)}
     preset, spec = (checkpoint.stated(state, name) for name in ("preset", "spec"))
-    given = {name: value for name, value in preset.items() if name in known}
-    for field in dataclasses.fields(Preset):
-        if field.default is dataclasses.MISSING:
-            checkpoint.stated(given, field.name)
+    given = {
+        field.name: checkpoint.stated(preset, field.name)
+        for field in dataclasses.fields(Preset)
+        if field.name in preset or field.default is dataclasses.MISSING
+    }
     settings = Preset(**{**given, "hidden": tuple(given["hidden"])})
     spec = Spec.from_json(json.dumps(spec))
     learner = Learner(spec=spec, actions=actions_of(settings, spec), preset=settings, seed=0)

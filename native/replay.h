@@ -5,9 +5,9 @@
  * the same marks: the binding's declarations are those six headers' marked parts, in that order.
  * Everything here may be called from any thread: each object has one lock, held for one turn or one
  * post at a time. Calls that wait return after RP_SLICE_NS at most, so that the caller can run its
- * signal handlers, but for those that say otherwise (rp_link_end, rp_link_probe_rate). How long a
- * request may take is its own timeout_ns, counted from its post, after which it ends by itself
- * (TIMEOUT, or BLOCKED where the limiter held it back).
+ * signal handlers, but for rp_link_end and the probes, which say so. How long a request may take is
+ * its own timeout_ns, counted from its post; then it ends by itself (TIMEOUT, or BLOCKED where the
+ * limiter held it back).
  *
  * Statuses are 0 or negative (enum rp_status, negated); RP_PENDING is the one positive status. A
  * link or service in a forked child answers -RP_FORKED and does nothing: its sockets and files were

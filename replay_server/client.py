@@ -297,7 +297,7 @@ class Client:
     def _extend(
         self, table: str, columns: Mapping[str, Any], priorities: Any, finite: bool, timeout: float
     ) -> Keys:
-        remote = self._known(table, timeout)
+        remote = (self._known if str(table) in self._plain else self._look_up)(table, timeout)
         records = packed(remote, columns, flag("finite_observations", finite))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
@@ -490,7 +490,7 @@ class Client:
         """The newest weights version that an answer to this client or its writers named; or 0."""
         look_after(self._writers)
         versions = [lib.rp_link_weights_version(self._link.raw)]
-        versions += [writer.weights_version for writer in list(self._writers) if not writer.closed]
+        versions += [writer.weights_version for writer in self._writers if not writer.closed]
         return max(versions)
 
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
@@ -565,7 +565,7 @@ class Client:
     def _close(self, timeout: float, after: BaseException | None = None) -> None:
         until = _native.Deadline(timeout)
         if not self._link.inherited:
-            for writer in list(self._writers):
+            for writer in self._writers:
                 leave(writer, until)
             self._updates.leave(until)
             leave_rows(self._plain, until)

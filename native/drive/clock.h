@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/minmax.h"
+
 static inline uint64_t rp_clock_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -16,10 +18,7 @@ static inline uint64_t rp_clock_ns(void) {
 /* The time between two looks at a clock, at most `most`; 0 where it is not known: before the first
  * look (0), and where the second was at another thread's. */
 static inline uint64_t rp_clock_between(uint64_t before_ns, uint64_t now_ns, uint64_t most) {
-    if (before_ns == 0 || now_ns < before_ns) {
-        return 0;
-    }
-    return now_ns - before_ns < most ? now_ns - before_ns : most;
+    return before_ns != 0 && now_ns > before_ns ? rp_min(now_ns - before_ns, most) : 0;
 }
 
 /* How long the calling thread has run: not while it slept, or waited for a core. A system call. */

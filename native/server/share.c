@@ -33,6 +33,8 @@
  */
 #include "server/share.h"
 
+#include <assert.h>
+
 #include "base/minmax.h"
 #include "server/server_state.h"
 
@@ -161,6 +163,7 @@ void rp_share_stored(struct rp_server *server, uint64_t count) {
 
 void rp_share_end(struct rp_server *server, uint64_t elapsed_ns, uint64_t ran_ns) {
     struct rp_shares *shares = &server->shares;
+    assert(ran_ns <= elapsed_ns);
     double all = (double)(shares->work + shares->others);
     double each_ns = (double)ran_ns / rp_max(all, 1.0); /* of work */
     uint64_t taken = 0;

@@ -37,9 +37,9 @@ class UpdateResult:
     unknown   keys that name no item of this server
 
     A key that stands several times in one call counts once (in one of more than 4 batch_max keys:
-    once in each so many), and its last priority is set. A table that
-    draws uniformly only distinguishes priority 0. Keys of another table count as stale or unknown,
-    and no error is raised. So where all keys are stale again and again, check the table's name.
+    once in each so many), and its last priority is set. A table that draws uniformly only
+    distinguishes priority 0. Keys of another table count as stale or unknown, and no error is
+    raised. So where all keys are stale again and again, check the table's name.
     """
 
     applied: int = 0

@@ -146,7 +146,7 @@ def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any)
 
 def let_go_on(writers: Iterable[Writer]) -> None:
     """For a sample that waits: sends the rows of these writers, which it may be waiting for."""
-    for writer in list(writers):
+    for writer in writers:
         with suppress(ClosedError):
             writer._go_on()
 
@@ -259,7 +259,7 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
 def give_places_back(writers: Iterable[Writer], table: str, timeout: float) -> None:
     """Closes those of this thread that a reset of the table, or a server that came back empty, has
     ended, and that have said so: each holds a place of it that the next one may need."""
-    for writer in list(writers):
+    for writer in writers:
         ended = writer._lost is not None and writer._owner in (None, get_ident())
         if ended and writer.table.name == table and not writer.closed:
             with suppress(ReplayError):

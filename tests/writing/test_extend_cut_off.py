@@ -469,14 +469,15 @@ def test_rows_left_behind_by_a_call_wait_for_a_client_that_closes(impatient, rec
     assert room or f"with {taken - stored} of its rows" in told[0]
 
 
-def test_an_extend_does_not_wait_for_anothers_place():
-    """Given a server that is gone, an extend that asks for its place for long, and one on another
-    table in less time. Expect the second one to end in its own."""
+def test_an_extend_does_not_wait_for_anothers_place(monkeypatch):
+    """Given a server that goes as an extend has looked its table up and asks for its place for
+    long, and one on another table in less time. Expect the second one to end in its own."""
     tables = [Table(name, SPEC, Row(), 1 << 10) for name in "ab"]
     server = Server(tables, "udp://127.0.0.1:0")
     with Client(server.address, timeout=5) as client:
         client.extend("b", {"x": np.arange(3)})
         client.table("a")
+        monkeypatch.setattr(client, "_look_up", client._known)
         server.close()
         ended = []
 
