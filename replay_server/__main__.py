@@ -271,7 +271,7 @@ def serve(given: dict[str, Any]) -> int:
         for server in servers:
             _print_end(server)
     if lost:
-        print(f"replay_server: {lost}", file=sys.stderr)
+        print(f"replay-server: {lost}", file=sys.stderr)
     return EXIT_HOST if lost else 0
 
 
@@ -285,7 +285,7 @@ def _print_remarks(servers: Sequence[Any], printed: set[str]) -> None:
     for remark in dict.fromkeys(server.remark for server in servers):
         if remark and remark not in printed:
             printed.add(remark)
-            print(f"replay_server: {remark}", file=sys.stderr, flush=True)
+            print(f"replay-server: {remark}", file=sys.stderr, flush=True)
 
 
 def _print_tables(tables: Sequence[Any], url: str, memory: int, later: int) -> None:
@@ -435,7 +435,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         }[args.pop("command")]
         return command(args)
     except (ReplayError, SpecError) as error:
-        print(f"replay_server: {error}", file=sys.stderr)
+        print(f"replay-server: {error}", file=sys.stderr)
         return EXIT_HOST if getattr(error, "status", "") in HOST_REFUSES else EXIT_USAGE
     except KeyboardInterrupt:
         begins = argv and (argv[0] in PROGRAMS or argv[0] == "serve")  # once it serves it stops
@@ -443,7 +443,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python would write what is still buffered at exit, and fail with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print("replay_server: nobody reads the output any more: stopped", file=sys.stderr)
+        print("replay-server: nobody reads the output any more: stopped", file=sys.stderr)
         return EXIT_USAGE
 
 

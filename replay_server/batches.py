@@ -414,8 +414,11 @@ class Batches:
             self._link.stop_pump(id(self))
         self._link.rings.pop(id(self), None)
 
-    def __reduce__(self) -> tuple:
-        return self._link.__reduce__()  # refused: a copy would take what this one waits for
+    def __reduce__(self) -> tuple:  # a copy would take what this one waits for
+        raise TypeError(
+            "an iterator of batches cannot be pickled or copied: hand the client over, and call "
+            "its `batches` there"
+        )
 
     def __enter__(self) -> Batches:
         return self

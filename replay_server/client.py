@@ -252,7 +252,7 @@ class Client:
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
         asked: dict[str, Any] = {"single": single, "own_mode": own}
         asked["finite_observations"] = flag("finite_observations", finite_observations)
-        give_places_back(self._writers, table, timeout)
+        give_places_back(self._writers, remote, timeout)
         link = self._open_link(unacknowledged_max=share)
         try:
             writer = Writer(link, remote, streams, mode, timeout, rows_max=rows_max, **asked)
@@ -496,8 +496,8 @@ class Client:
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
         """Makes `weights` the newest version for everyone; returns the number of that version.
 
-        weights: bytes, or any buffer; an array travels as its bytes in C order. Numbers rise. A
-        server that comes back empty begins at 1 again.
+        weights: bytes, or any buffer; an array travels as its bytes in C order. Numbers rise; an
+        empty server begins at 1. SessionExpired: nothing tells whether it was made; publish anew.
         """
         return self._weights.publish(weights, self.timeout if timeout is None else timeout)
 

@@ -119,6 +119,12 @@ class ServerRestarted(ReplayError):
         super().__init__(f"{self.happened}; {_ANEW}")
 
 
+_GIVEN_UP = (
+    "the server gave this session up after too long a silence (longer than its idle_ms: "
+    "Server(idle_ms=...), `serve --idle-ms`), or came back with a limiter that lets less in at once"
+)
+
+
 class SessionExpired(ServerRestarted):
     """The server ended the session; its acknowledged rows are still stored.
 
@@ -128,13 +134,23 @@ class SessionExpired(ServerRestarted):
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         super().__init__(what, stored_through, in_doubt, lost)
-        self.happened = (
-            f"{what}: the server gave this session up after too long a silence (longer than its "
-            f"idle_ms: Server(idle_ms=...), `serve --idle-ms`), or came back with a limiter that "
-            f"lets less in at once: {stored_through} rows are stored, "
-            f"{in_doubt} were sent and not answered, {lost} were never sent"
+        self._say(
+            f"{what}: {_GIVEN_UP}: {stored_through} rows are stored, {in_doubt} were sent and not "
+            f"answered, {lost} were never sent",
+            _ANEW,
         )
-        self.args = (f"{self.happened}; {_ANEW}",)
+
+    @classmethod
+    def publishing(cls, what: str) -> SessionExpired:
+        """Where it ended in the midst of a publication."""
+        error = cls(what, 0, 0, 0)
+        sentence = f"{what}: {_GIVEN_UP}: they were published, or were not"
+        error._say(sentence, "publish what is newest now")
+        error.status = "SESSION_EXPIRED"
+        return error
+
+    def _say(self, happened: str, remedy: str) -> None:
+        self.happened, self.args = happened, (f"{happened}; {remedy}",)
 
 
 class NotAuthorised(ReplayError, PermissionError):

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from .errors import ConfigError, UnknownPlan
 from .plans import NStep, Plan, Resolved, Row, Sequence, plan_from_json
 from .spec import SAID, Spec, SpecError, cannot_be_said, utf8
-from .support.values import HUGE, TINY, Keyworded, one_of, real, whole
+from .support.values import HUGE, SHOWN_MAX, TINY, Keyworded, one_of, real, whole
 
 NAME_BYTES_MAX = 31
 PLANS_MAX = 8
@@ -254,6 +254,10 @@ class Table(Keyworded):
     layout: Layout = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            shown = repr(self.name)
+            shown = shown if len(shown) <= SHOWN_MAX else f"an object of {type(self.name).__name__}"
+            raise ConfigError(f"table name {shown}: expected a text, such as 'main'")
         if not 0 < len(utf8(self.name)) <= NAME_BYTES_MAX or "\0" in self.name:
             raise ConfigError(
                 f"table name {self.name!r}: expected 1 to {NAME_BYTES_MAX} bytes without zeros"

@@ -230,7 +230,7 @@ class Writer:
                     look_at(self, observation, next_observation, now)
             if self._held or block.steps == block.steps_max:
                 self._drain(self.timeout, f"adding {NOT_TAKEN}")
-            known, kept = observation is fast_path.known, next_observation
+            known, kept = observation is fast_path.known is not None, next_observation
             if (  # nearly all are apart, which is seen at once: arrays of two owners
                 type(kept) is ndarray
                 and kept.shape == fast_path.observation_shape

@@ -9,9 +9,10 @@
  * client. The engine allocates nothing.
  *
  * Lost server: on UNKNOWN_SESSION the client opens a new session by itself. Requests that change
- * nothing of the old session's (sample, pull, table, blob, stats, publish) go on. Pushes, creates
- * and updates under way end with RP_SERVER_RESTARTED (the incarnation changed) or
- * RP_SESSION_EXPIRED. So does every later push, until rp_client_writer is called again.
+ * nothing (sample, pull, table, blob, stats) go on. Pushes, creates and updates under way end with
+ * RP_SERVER_RESTARTED (the incarnation changed) or RP_SESSION_EXPIRED. So does every later push,
+ * until rp_client_writer is called again. A publication under way ends with RP_SESSION_EXPIRED,
+ * since it may have been made; where the server is another one it is made there.
  * rp_client_loss says how many steps were stored, in doubt, and lost.
  */
 #ifndef RP_CLIENT_H
@@ -146,7 +147,11 @@ void rp_client_blocked(const struct rp_client *client, int ticket, struct rp_blo
  * and dropped). */
 void rp_client_take(struct rp_client *client, int ticket);
 
-/* ---- requests: each returns a ticket, -RP_FULL, or -RP_BAD_ARGUMENT ---- */
+/* ---- requests ----
+ * Each returns a ticket (above 0) or a negative status. Every one: -RP_FULL, no ticket is free or
+ * too much is under way; -RP_CLOSED, rp_client_close was called; what ended the session, if one
+ * ended. Besides: -RP_BAD_ARGUMENT, an argument that cannot be; -RP_BATCH_TOO_LARGE (sample);
+ * -RP_BAD_PRIORITY (update); -RP_TOO_LARGE (publish). */
 /* name: zero-terminated. info is written when the ticket ends well. A writer that is asked for
  * again goes on where it is, with the streams that it has. One that a refusal ended, behind steps
  * that the server took, gets no successor in its session: -RP_BAD_STEP. */
@@ -219,7 +224,8 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
 /* Creates an item at the step numbered `step` of the stream (0, 1, 2 ... in order of
  * rp_client_push). Call it once all rows of the item's window were pushed: a create that comes
  * earlier is repeated by time alone, and the ring may come round before. It goes into the datagram
- * being filled, or a later one. flags: RP_CREATE_MAXIMUM. 0, -RP_FULL, or the writer's status. */
+ * being filled, or a later one. flags: RP_CREATE_MAXIMUM. 0, -RP_FULL, -RP_BAD_ARGUMENT,
+ * -RP_BAD_PRIORITY, or the writer's status. */
 int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, uint64_t step,
                      double priority, uint32_t flags);
 /* Lets the datagram being filled leave at the next turn, full or not. */

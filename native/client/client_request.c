@@ -202,6 +202,7 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
                                int status) {
     rp_client_flights_end(client, &ticket->flights);
     rp_client_timer_stop(client, &ticket->again);
+    int sent = ticket->id != 0;
     ticket->flight_count = 0;
     ticket->id = 0;
     ticket->tries = 0;
@@ -213,7 +214,15 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
     case RP_OP_CLOSE: rp_client_ticket_finish(client, ticket, RP_OK); return;
     case RP_OP_SAMPLE: rp_client_sample_round(client, ticket); break;
     case RP_OP_BLOB: ticket->of.blob.known = 0; break;
-    case RP_OP_PUBLISH: ticket->of.publish.begun = 0; break;
+    case RP_OP_PUBLISH:
+        /* It may have become whole; the record of that went with the session, so a repeat would be
+         * a publication of its own, on top of what others published since. */
+        if (sent && status == -RP_SESSION_EXPIRED) {
+            rp_client_ticket_finish(client, ticket, status);
+            return;
+        }
+        ticket->of.publish.begun = 0;
+        break;
     default: break;
     }
     rp_client_sender_add(client, &ticket->sender);

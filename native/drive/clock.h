@@ -15,8 +15,8 @@ static inline uint64_t rp_clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The time between two looks at a clock, at most `most`; 0 where it is not known: before the first
- * look (0), and where the second was at another thread's. */
+/* The time between two looks at a clock, at most `most`; 0 before the first look (0), and where the
+ * clock went back. Of looks at two threads' clocks it says nothing but that it is within `most`. */
 static inline uint64_t rp_clock_between(uint64_t before_ns, uint64_t now_ns, uint64_t most) {
     return before_ns != 0 && now_ns > before_ns ? rp_min(now_ns - before_ns, most) : 0;
 }

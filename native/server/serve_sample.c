@@ -65,6 +65,7 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
         return status;
     }
     record->place = table->number | (uint64_t)request->plan << 16;
+    record->reserved = 0;
     RP_SITE();
     name_record(server, session, call->message.id);
     rp_intent_commit(&server->intent);

@@ -140,10 +140,22 @@ static void end_writers(struct rp_server *server, const struct rp_table *table) 
     }
 }
 
+/* Nothing verified what is left in a place that no session has, and a new one writes its own
+ * records' names alone. */
+static void clear_free_sessions(struct rp_server *server) {
+    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
+        struct rp_session *session = &server->sessions[i];
+        if (session->connection == 0) {
+            rp_region_clear(session->record_id, sizeof session->record_id);
+        }
+    }
+}
+
 void rp_region_adopt(struct rp_server *server, const struct rp_server_config *config) {
     struct rp_limits now = rp_region_limits(config);
     uint64_t words[sizeof now / 8];
     memcpy(words, &now, sizeof now);
+    clear_free_sessions(server);
     for (uint32_t i = 0; i < config->table_count; i++) { /* all, before another session ends */
         close_orphans(server, &server->tables[i]);
     }

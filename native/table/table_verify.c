@@ -76,10 +76,21 @@ static int verify_slot(const struct verdict *v) {
     return status || !(flags & RP_STEP_ITEM) ? status : verify_item(v, slot);
 }
 
+/* How many key words from the newest back are not 0: a reset clears these, and no others. */
+static uint64_t used_from_newest(const struct rp_table_private *p) {
+    uint64_t slot = (p->head - 1) % p->capacity;
+    uint64_t used = 0;
+    while (used < p->capacity && p->keys[slot] != 0) {
+        slot = slot > 0 ? slot - 1 : p->capacity - 1;
+        used++;
+    }
+    return used;
+}
+
 static int verify_slots(struct verdict *v) {
     const struct rp_table_private *p = v->table->private;
     uint64_t newest = p->keys[(p->head - 1) % p->capacity];
-    uint64_t keys = 0;
+    uint64_t keys = 0, used = 0;
     v->part = "slot";
     for (v->number = 0; v->number < p->capacity; v->number++) {
         int status = verify_slot(v);
@@ -87,8 +98,10 @@ static int verify_slots(struct verdict *v) {
             return status;
         }
         keys |= p->keys[v->number];
+        used += p->keys[v->number] != 0;
     }
     HOLDS(keys == 0 || rp_key_of(newest) == p->head - 1);
+    HOLDS(used == used_from_newest(p));
     for (; v->number < rp_tree_leaf_count(p->capacity); v->number++) {
         HOLDS(p->leaves[v->number] == 0);
     }

@@ -248,8 +248,9 @@ int rp_udp_open(struct rp_port **opened, const struct rp_url *url,
     }
     struct rp_udp_port *port = make_port(options->mtu);
     if (!port) {
-        snprintf(error, RP_URL_ERROR_BYTES, "%.90s: no port: %s", text, strerror(errno));
-        return -RP_NO_MEMORY;
+        int why = errno; /* EMFILE among them */
+        snprintf(error, RP_URL_ERROR_BYTES, "%.90s: no port: %s", text, strerror(why));
+        return why == ENOMEM ? -RP_NO_MEMORY : -RP_SYSTEM;
     }
     status = open_socket(port, &address, options, text, error);
     if (status) {

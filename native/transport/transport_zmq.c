@@ -248,9 +248,10 @@ int rp_zmq_open(struct rp_port **opened, const struct rp_url *url,
     }
     struct zmq_port *port = make_port(options->mtu);
     if (!port) {
+        int why = errno; /* EMFILE among them */
         snprintf(error, RP_URL_ERROR_BYTES, "zmq+tcp://%.60s:%u: no port: %s", url->host,
-                 url->port, strerror(errno));
-        return -RP_NO_MEMORY;
+                 url->port, strerror(why));
+        return why == ENOMEM ? -RP_NO_MEMORY : -RP_SYSTEM;
     }
     port->zmq = *options->zmq;
     port->routes = options->serve;

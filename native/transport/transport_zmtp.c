@@ -320,8 +320,9 @@ int rp_zmtp_open(struct rp_port **opened, const struct rp_url *url,
     }
     struct zmtp_port *port = make_port(options->mtu);
     if (!port) {
-        snprintf(error, RP_URL_ERROR_BYTES, "%.100s: no port: %s", text, strerror(errno));
-        return -RP_NO_MEMORY;
+        int why = errno; /* EMFILE among them */
+        snprintf(error, RP_URL_ERROR_BYTES, "%.100s: no port: %s", text, strerror(why));
+        return why == ENOMEM ? -RP_NO_MEMORY : -RP_SYSTEM;
     }
     status = listen_at(port, &address, text, error);
     if (status) {

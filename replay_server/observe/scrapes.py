@@ -50,6 +50,8 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
     the address cannot be had.
     """
 
+    request_queue_size = CONNECTIONS_MAX  # of those that came at once, before they are looked at
+
     def __init__(self, host: str, port: int, app: Any, refused: Callable[[], None]) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, *_, address = found[0]

@@ -55,6 +55,8 @@ def missing(count: int, raw: Any) -> int:
 def info_of(link: Link, name: str, timeout: float) -> Any:
     """The table `name` as the server has it now: a struct rp_table_info."""
     longest = lib.RP_NAME_BYTES - 1
+    if isinstance(named := getattr(name, "name", None), str):
+        raise UnknownTable(f"expected a table's name, got the table itself: say {named!r}")
     if not 0 < len(utf8(name)) <= longest or "\0" in name:
         raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes without zeros")
     raw = ffi.new("struct rp_table_info *")

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import _native
 from .._native import Link, ffi, lib
-from ..errors import ConfigError, OverBudget, WeightsGone
+from ..errors import ConfigError, OverBudget, SessionExpired, WeightsGone
 
 FIRST_BYTES = 1 << 20
 PULLS_MAX = 8
@@ -60,7 +60,10 @@ class Weights:
             raise ConfigError("the weights are 0 bytes; expected at least 1")
         memory, version = ffi.from_buffer("uint8_t[]", weights), ffi.new("uint64_t *")
         ask, what = (memory, len(weights), version), f"publishing {len(weights)} bytes of weights"
-        self._link.request(lib.rp_link_publish, *ask, what=what, timeout=timeout)
+        try:
+            self._link.request(lib.rp_link_publish, *ask, what=what, timeout=timeout)
+        except SessionExpired as error:
+            raise SessionExpired.publishing(what) from error
         return version[0]
 
     def pull(self, newer_than: int, timeout: float) -> tuple[int, bytes] | None:

@@ -240,7 +240,7 @@ def _plan(value: Any, where: str) -> Plan:
 def _renamed(given: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
     for name in given:
         if name not in names:
-            close = nearest(name, names)
+            close = nearest(name, {*names, "sequence"})  # which makes it another plan
             raise ConfigError(f"{where}: plan has {name!r}; the nearest is {close!r}")
     return {names[name]: value for name, value in given.items()}
 

@@ -25,7 +25,7 @@ from .. import _native
 from .._native import ffi, lib
 from ..spec import Spec, SpecError, array_of, fitted, require_finite
 from ..support.values import whole
-from .autoreset import Rows
+from .autoreset import TRUNCATED, Rows
 
 ROW, END = lib.RP_BLOCK_ROW, lib.RP_BLOCK_END
 ROWS_MAX = 128
@@ -67,7 +67,8 @@ def group_of(
     for column in columns:
         name = column.name
         if name not in given:
-            raise SpecError(f"rows.{what} has no column {name!r}, but {', '.join(given) or 'none'}")
+            there = ", ".join(given) or "none"
+            raise SpecError(f"rows.{what} has no column {name!r}; the columns there are: {there}")
         taken[name] = array = fitted(column, given[name], count)
         if name in finite:
             require_finite(name, array)
@@ -136,7 +137,16 @@ class Block:
             if not set(ended.tolist()) <= set(streams.tolist()):
                 raise SpecError(f"ended_streams {ended}: only {streams} took a step")
             closing = group_of("closing", self.observations, closing, len(ended), finite)
-        return Rows(streams, columns, rows.ending, ended, closing, rows.started)
+        ending = array_of("ending", rows.ending)
+        kind, shape = ending.dtype.kind, ending.shape
+        if kind not in "iu" or shape != streams.shape or (ending > TRUNCATED).any():
+            raise SpecError(f"ending {ending}: expected one of 0, 1, 2 for each of {streams}")
+        if streams[ending.nonzero()].tolist() != ended.tolist():
+            raise SpecError(
+                f"ending {ending} and ended_streams {ended}: ended_streams names the streams whose "
+                "ending is not 0"
+            )
+        return Rows(streams, columns, ending, ended, closing, rows.started)
 
     def lay(self, rows: Rows) -> None:
         """One more step; the block is not full."""

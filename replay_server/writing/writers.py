@@ -88,6 +88,8 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
     autoreset = GYMNASIUM_MODES.get(name, autoreset) if isinstance(name, str) else autoreset
     own = not (autoreset is None or isinstance(autoreset, str))
     if streams is not None:
+        if hasattr(streams, "step"):
+            raise ConfigError("streams is an environment: hand it over as autoreset=env")
         streams = whole("streams", streams, 1, lib.RP_STREAMS_MAX)
     if not own:
         streams = 1 if streams is None else streams
@@ -256,12 +258,15 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
     writer.link.close(timeout)
 
 
-def give_places_back(writers: Iterable[Writer], table: str, timeout: float) -> None:
+def give_places_back(writers: Iterable[Writer], table: RemoteTable, timeout: float) -> None:
     """Closes those of this thread that a reset of the table, or a server that came back empty, has
-    ended, and that have said so: each holds a place of it that the next one may need."""
+    ended: each holds a place of it that the next one may need."""
     for writer in writers:
-        ended = writer._lost is not None and writer._owner in (None, get_ident())
-        if ended and writer.table.name == table and not writer.closed:
+        ended = writer._lost is not None or writer.table.epoch != table.epoch
+        own = writer._owner in (None, get_ident()) and writer.table.name == table.name
+        if ended and own and not writer.closed:
+            if writer._lost is None:
+                warn_of_dropped(table.name, writer._left(), "the table was emptied under a writer")
             with suppress(ReplayError):
                 writer.link.close(timeout)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib import metadata
 
+import gymnasium
 import numpy as np
 import pytest
 from conformance import ROWS, plain, plain_rows
@@ -253,11 +254,15 @@ def test_wrong_input_is_one_sentence():
         for act in no_name:
             with pytest.raises(errors.UnknownTable, match=r"table \['main'\]: expected a name"):
                 act()
+        with pytest.raises(errors.UnknownTable, match="the table itself: say 'main'"):
+            client.sample(plain(), 2)
+        with pytest.raises(errors.ConfigError, match="hand it over as autoreset=env"):
+            client.writer("main", gymnasium.make("CartPole-v1"))
         for sentence, act in wrong.items():
             with pytest.raises(errors.ReplayError, match=sentence):
                 act()
         for whole in (server, client.writer("main"), batches):
-            with pytest.raises(TypeError, match=r"an open .* cannot be pickled"):
+            with pytest.raises(TypeError, match=r"(an open|an iterator of) .* cannot be pickled"):
                 pickle.dumps(whole)
 
 

@@ -478,7 +478,7 @@ def test_output_that_nobody_reads_ends_serve_with_a_sentence(tmp_path):
     os.close(pipe)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2 and "Traceback" not in said and "Exception" not in said, said
-    assert said.strip() == "replay_server: nobody reads the output any more: stopped"
+    assert said.strip() == "replay-server: nobody reads the output any more: stopped"
 
 
 def test_nstep_is_still_transitions():

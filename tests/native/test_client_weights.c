@@ -140,11 +140,51 @@ static void situation_gone(void) {
     check_group("3 what is left of weights that are gone is not taken for the newer ones");
 }
 
+static void lose_all(struct world *world) {
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < world->ports[i].count; k++) {
+            free(world->ports[i].queue[k].data);
+        }
+        world->ports[i].count = 0;
+    }
+}
+
+/* 4. Given a publication that the server has, whose answers are lost in a partition that outlasts
+ *    the session. Expect it to end as expired and not to be made again; and one that was asked for
+ *    in the partition, of which nothing had left, to be made in the next session. */
+static void situation_expired(void) {
+    struct world *world = fresh(4);
+    const uint64_t *counters = rp_server_counters(world->server);
+    uint64_t version = 0, next = 0, idle_ns = config.idle_ms * UINT64_C(1000000);
+    uint64_t end = world->now_ns + 2 * idle_ns;
+    memset(bytes, 1, BYTES);
+    int ticket = rp_client_publish(world->client, bytes, BYTES, &version, 2 * end);
+    world_client_turn(world);
+    await(world, RP_OP_PUBLISH, pieces());
+    uint64_t made = counters[RP_COUNT_weights_published];
+    int waits = rp_client_publish(world->client, bytes, BYTES, &next, 2 * end);
+    while (rp_server_sessions(world->server) > 0) {
+        CHECK(world->now_ns < end, "the session is still there");
+        lose_all(world);
+        world->now_ns += idle_ns / 50;
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        world_client_turn(world);
+    }
+    lose_all(world);
+    CHECK(made == 3 && version == 0);
+    CHECK(world_wait(world, ticket) == -RP_SESSION_EXPIRED);
+    CHECK(counters[RP_COUNT_weights_published] == made, "made again");
+    CHECK(world_wait(world, waits) == 0 && next == 4, "version %" PRIu64, next);
+    world_close(world);
+    check_group("4 a publication that may have been made is not made again");
+}
+
 int main(void) {
     script_tables(tables);
     config = script_config(tables);
     situation_busy_no_more();
     situation_bad_hash();
     situation_gone();
+    situation_expired();
     return check_done("test_client_weights");
 }

@@ -52,6 +52,10 @@ static void wrong_keys(void) {
     CHECK(rp_state_of(p->keys[newest]) == RP_SLOT_RESERVED);
     set(&p->keys[newest], 0);
     TABLE("slot", p->capacity, "keys == 0 || rp_key_of(newest) == p->head - 1");
+    uint32_t between = at_key(p->head - 2); /* a reset would stop there */
+    CHECK(rp_state_of(p->keys[between]) == RP_SLOT_RESERVED);
+    set(&p->keys[between], 0);
+    TABLE("slot", p->capacity, "used == used_from_newest(p)");
 }
 
 static void wrong_leaves(void) {
@@ -253,7 +257,8 @@ static void wrong_entries(void) {
     TABLE("writer", 0, "key >= p->capacity && key < p->head");
     set(&last->key, last->key - 1);
     TABLE("writer", 0, "key > last");
-    set(&p->keys[at_key(rp_key_of(empty->key))], 0);
+    set(&p->keys[at_key(rp_key_of(empty->key))],
+        rp_key_word(RP_SLOT_FREE, rp_key_of(empty->key)));
     TABLE("writer", 0, "p->keys[rp_slot_of(p, key)] == rp_key_word(RP_SLOT_RESERVED, key)");
     set(&empty->key, rp_key_word(RP_ENTRY_LOST, rp_key_of(empty->key)));
     TABLE("writer", 2, "reserved.slots == held.slots && reserved.keys == held.keys");

@@ -201,6 +201,34 @@ static void wrong_weights(void) {
     WHOLE;
 }
 
+/* Given wrong words in every place that no session has. Expect the attach to go on, and so the next
+ * one, behind a session that was opened there and drew. */
+static void free_places(void) {
+    struct rp_sample request = script_sample(4);
+    struct script_client other = script_client(2);
+    char error[256] = "";
+    uint8_t entropy[32];
+    script_entropy(entropy, 7);
+    for (uint32_t i = 1; i < config.sessions_max; i++) {
+        struct rp_session *session = &script.server->sessions[i];
+        CHECK(session->connection == 0);
+        memset(session->record_id, 1, sizeof session->record_id);
+        for (uint32_t j = 0; j <= config.records; j++) {
+            rp_region_record(script.server, i, j)->reserved = 1;
+        }
+    }
+    for (uint32_t attach = 0; attach < 2; attach++) {
+        int status = rp_server_attach(&script.server, script.region, script.bytes, &config,
+                                      entropy, script.now_ns, error);
+        CHECK(status == 0, "attach %u: %s", attach, error);
+        if (attach == 0) {
+            script_connect(&script, &other);
+            CHECK_STATUS(
+                script_ask(&script, &other, RP_OP_SAMPLE, 1, 1, &request, sizeof request), RP_OK);
+        }
+    }
+}
+
 int main(void) {
     make_server();
     wrong_sessions();
@@ -210,6 +238,8 @@ int main(void) {
     check_group("sessions, records and weights");
     printf("  %u cases\n", cases);
     rp_server_check(script.server);
+    free_places();
+    check_group("places that no session has");
     script_close(&script);
     return check_done("test_verify_server");
 }

@@ -413,6 +413,34 @@ def test_what_became_ready_stays_what_it_was():
         assert ready.ahead.tolist() == [2, 1]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "shape"), [(np.bool_, (3,)), (np.float32, (3,)), (np.uint8, (2, 2)), (np.int64, ())]
+)
+def test_a_step_without_an_observation_is_refused(kind, shape, first, count):
+    """Given a step whose observation is missing, the first one or behind a step whose next
+    observation was left out; for each kind of column, NaN allowed. Expect SpecError that names it,
+    and nothing taken."""
+    spec = Spec((Column("observation", kind, shape), *FLAT.columns[1:]))
+    table = [Table("main", step=spec, plan=NStep(1), capacity=1 << 10)]
+    with (
+        Server(table, f"loopback://block-{next(numbers)}") as server,
+        Client(server.address) as client,
+    ):
+        mode = None if count == 1 else "disabled"
+        writer = client.writer("main", count, autoreset=mode, finite_observations=False)
+        add, lead = (writer.add, ()) if count == 1 else (writer.add_batch, (2,))
+        flags = dict.fromkeys(("terminated", "truncated"), np.zeros(lead, np.bool_)[()])
+        step = {"action": np.zeros(lead, np.int64)[()], "reward": np.ones(lead, np.float32)[()]}
+        for _ in range(0 if first else 2):
+            add(observation=np.zeros((*lead, *shape), kind), **step, **flags)
+        with pytest.raises(SpecError, match="`observation` is missing"):
+            add(observation=None, **step, **flags)
+        state = writer.flush()
+        assert state.steps_stored == (0 if first else 2 * count)
+
+
 def test_rows_that_wait_are_counted():
     """Given marks of three steps and places reached in them. Expect `left` to count the rest."""
     block = Block(FLAT, 2, 1)
