@@ -194,7 +194,7 @@ static void check_given_back(void) {
         CHECK(strstr(error, "the port is taken by another program"), "%s", error);
         CHECK(strncmp(error, url, strlen(url)) == 0, "%s", error);
         rp_port_close(port);
-        CHECK(open_with(RLIMIT_NOFILE, 0) == -RP_NO_MEMORY);
+        CHECK(open_with(RLIMIT_NOFILE, 0) == -RP_SYSTEM);
         CHECK(strstr(error, "zmq+tcp://127.0.0.1:0: no port: Too many open files"), "%s", error);
 #if !defined(__SANITIZE_ADDRESS__)
         CHECK(open_with(RLIMIT_AS, mapped_bytes() + (4 << 20)) == -RP_NO_MEMORY);
