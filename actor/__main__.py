@@ -32,6 +32,7 @@ from replay_server import (
     ServerRestarted,
     SpecError,
     TableEmptied,
+    Timeout,
 )
 from replay_server.requests.remote import rows_ahead
 from replay_server.training import options
@@ -276,6 +277,7 @@ class Program:
             self.say(f"{describe(lost)}; trying again for up to {self.args.patience:g} s")
             return
         held = self.waiting_writer is not None and self.waiting_writer.held
+        held &= type(lost) is not Timeout  # then nobody was there to let anything in
         what = "let in by the limiter" if held else "acknowledged"
         waiting = f"; {self.in_doubt} rows were not {what}" if self.in_doubt else ""
         ended = isinstance(lost, (ClosedError, ServerRestarted))

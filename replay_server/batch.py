@@ -76,7 +76,7 @@ def keys_of(values: Any, epoch: int | None = None, table: str | None = None) -> 
     if array.dtype != np.uint64:
         if array.size and (array.dtype.kind not in "iu" or array.min() < 0):
             got = array.min() if array.dtype.kind == "i" else array.dtype
-            raise ConfigError(f"keys: expected whole numbers of at least 0, got {got}")
+            raise ConfigError(f"keys: expected whole numbers from 0 to 2^64 - 1, got {got}")
         array = array.astype(np.uint64)
     keys = np.ascontiguousarray(array).reshape(-1).view(Keys)
     keys.epoch = carried if epoch is None else epoch

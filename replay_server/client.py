@@ -35,7 +35,7 @@ from .table import layout_of
 from .writer import Writer
 from .writing.block import shares_of
 from .writing.plain_rows import PlainRows, Turn, leave_rows, packed
-from .writing.writers import expect, give_places_back, leave, let_go_on, look_after, resolved_mode
+from .writing.writers import expect, give_back, leave, let_go_on, look_after, mode_for, versions_of
 
 
 class Client:
@@ -244,15 +244,15 @@ class Client:
         items of so many streams; SpecMismatch where the columns differ; NoRoom where none is free.
         """
         timeout = self.timeout if timeout is None else timeout
-        streams, mode, single, own = resolved_mode(streams, autoreset)
+        streams, mode, single, own = mode_for(streams, autoreset)
         remote = self._look_up(table, timeout)
         expect(remote, spec, streams, autoreset)
         if unacknowledged_max is None:
             unacknowledged_max = remote.unacknowledged_max(streams)
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
-        asked: dict[str, Any] = {"single": single, "own_mode": own}
+        asked: dict[str, Any] = {"single": single, "own": own}
         asked["finite_observations"] = flag("finite_observations", finite_observations)
-        give_places_back(self._writers, remote, timeout)
+        give_back(self._writers, remote, timeout)
         link = self._open_link(unacknowledged_max=share)
         try:
             writer = Writer(link, remote, streams, mode, timeout, rows_max=rows_max, **asked)
@@ -489,9 +489,7 @@ class Client:
     def weights_version(self) -> int:
         """The newest weights version that an answer to this client or its writers named; or 0."""
         look_after(self._writers)
-        versions = [lib.rp_link_weights_version(self._link.raw)]
-        versions += [writer.weights_version for writer in self._writers if not writer.closed]
-        return max(versions)
+        return max([lib.rp_link_weights_version(self._link.raw), *versions_of(self._writers)])
 
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
         """Makes `weights` the newest version for everyone; returns the number of that version.

@@ -288,8 +288,8 @@ class Table(Keyworded):
             smallest = (self.window or 1) * self.writers * RESERVED_SHARE
             raise ConfigError(
                 f"table {self.name!r}: capacity {self.capacity} is too small for {self.writers} "
-                f"writers with a window of {self.window or 1} steps each; the smallest legal "
-                f"capacity is {smallest}"
+                f"writer{'s' * (self.writers != 1)} with a window of {self.window or 1} steps "
+                f"each; the smallest legal capacity is {smallest}"
             )
         least = self.limiter._bounds()[0]
         most = self.capacity - self._resolved_window() * self.writers

@@ -57,6 +57,7 @@ from .writing.gaps import (
     require_led_to,
 )
 from .writing.plain_rows import ask_for_place, take_ledger, writer_error
+from .writing.reused import buffer_of
 from .writing.writers import (
     NOT_TAKEN,
     WriterState,
@@ -101,15 +102,16 @@ class Writer:
         *,
         single: bool = False,
         finite_observations: bool = True,
-        own_mode: bool = False,
+        own: Any = None,
         rows_max: int = ROWS_MAX,
     ) -> None:
         self.link, self.table, self.spec, self.timeout = link, table, table.spec, timeout
         link.kind = "writer"
         self.streams, self._single = streams, single
         self._rows = Autoreset(
-            self.spec, mode, streams, finite_observations=finite_observations, own=own_mode
+            self.spec, mode, streams, finite_observations=finite_observations, own=own is not None
         )
+        self._rows.buffer = buffer_of(own)
         self._following, self._untaken = Following(self._rows), Untaken(self._rows)
         self._last: Any = None  # the next observation of the newest step, and of the one before
         self._before: Any = None

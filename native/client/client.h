@@ -225,7 +225,7 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
  * rp_client_push). Call it once all rows of the item's window were pushed: a create that comes
  * earlier is repeated by time alone, and the ring may come round before. It goes into the datagram
  * being filled, or a later one. flags: RP_CREATE_MAXIMUM. 0, -RP_FULL, -RP_BAD_ARGUMENT,
- * -RP_BAD_PRIORITY, or the writer's status. */
+ * -RP_BAD_PRIORITY, -RP_BAD_STREAM, -RP_NOT_A_WRITER, or what ended the writer. */
 int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, uint64_t step,
                      double priority, uint32_t flags);
 /* Lets the datagram being filled leave at the next turn, full or not. */

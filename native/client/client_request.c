@@ -202,7 +202,7 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
                                int status) {
     rp_client_flights_end(client, &ticket->flights);
     rp_client_timer_stop(client, &ticket->again);
-    int sent = ticket->id != 0;
+    int sent = ticket->id != 0; /* or about to be: it has its id from before its first piece */
     ticket->flight_count = 0;
     ticket->id = 0;
     ticket->tries = 0;
@@ -222,6 +222,7 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
             return;
         }
         ticket->of.publish.begun = 0;
+        ticket->of.publish.waits = 0;
         break;
     default: break;
     }

@@ -223,6 +223,7 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     layout->known = place(&at, (size_t)f->writers_max * layout->known_words * sizeof(uint32_t));
     layout->done = place(&at, RP_WRITER_ARRAYS * f->writers_max * sizeof(uint64_t));
     layout->nodes = place(&at, rp_tree_bytes(f->capacity));
+    layout->seen = place(&at, ((size_t)f->capacity + 63) / 64 * sizeof(uint64_t));
     layout->held = place(&at, (size_t)f->writers_max * RP_HELD_BYTES);
     layout->sizes.local = place(&at, 0);
 }

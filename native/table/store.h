@@ -158,6 +158,7 @@ struct rp_table_layout {
     size_t done;
     size_t nodes;
     size_t held;
+    size_t seen;
     size_t writer_bytes;
     uint32_t bitmap_words;
     uint32_t known_words;
@@ -224,6 +225,7 @@ struct rp_table_private {
     uint64_t *create_from; /* [writers_max]: the create, modulo their count, a PUSH begins with */
     uint8_t *held; /* [writers_max][RP_HELD_BYTES]: PUSHes that wait; pages not written cost
                     * nothing */
+    uint64_t *seen; /* a bit for each slot; scratch of the verifier */
     uint64_t salt; /* odd; what the index hashes with */
     uint64_t work; /* units this pass spent; 0 again with a check of a run or create (so before
                     * counting), after counting creates, and before making them */
@@ -419,6 +421,8 @@ int rp_table_sound(const struct rp_table_header *header, uint32_t number, char e
 
 /* Do the words that change hold together? 0, or -RP_BAD_REGION with a sentence. */
 int rp_table_verify(const struct rp_table *table, char error[256]);
+/* The rest, once the index of steps that wait is there. */
+int rp_table_verify_known(const struct rp_table *table, char error[256]);
 
 /* ---- writer.c ---- */
 

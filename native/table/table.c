@@ -165,6 +165,7 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->writers = state + layout->writers;
     p->hints = (struct rp_hint *)(local + layout->hints);
     p->skips = (uint32_t *)(local + layout->skips);
+    p->seen = (uint64_t *)(local + layout->seen);
     p->known = (uint32_t *)(local + layout->known);
     p->known_bits = rp_known_bits(f->window);
     p->known_words = layout->known_words;
@@ -337,6 +338,10 @@ int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory
         return status;
     }
     open_derived(table, &layout);
+    status = rp_table_verify_known(table, error);
+    if (status) {
+        return status;
+    }
     for (uint32_t i = 0; i < table->private->writers_max; i++) {
         struct rp_writer *writer = rp_writer_at(table->private, i);
         if (writer->session != 0) {

@@ -182,13 +182,16 @@ static int verify_entry(const struct verdict *v, uint32_t index, uint64_t sequen
         held->keys += key;
     }
     if (rp_entry_known(entry)) {
-        uint32_t pieces = rp_entry_piece_count(entry);
+        uint32_t pieces = rp_entry_piece_count(entry), flags = rp_entry_flags(entry);
         uint32_t bits = 0;
         for (uint32_t i = 0; i < p->bitmap_words; i++) {
             bits += (uint32_t)__builtin_popcountll(entry->pieces[i]);
         }
         HOLDS(rp_entry_stream(entry) < rp_writer_at(p, index)->streams);
-        HOLDS(!(rp_entry_flags(entry) & ~RP_RUN_FLAGS));
+        HOLDS(!(flags & ~RP_RUN_FLAGS)); /* and as writer.c takes them: check_shape */
+        HOLDS(!(flags & RP_RUN_PRIORITY) || flags & RP_RUN_ITEM);
+        HOLDS(!(flags & RP_RUN_ITEM)
+              || (!(flags & RP_RUN_END) && p->reach_behind + p->reach_ahead == 0));
         HOLDS(pieces >= 1 && pieces <= v->table->header->facts.pieces_max);
         HOLDS(p->bitmap_words == 0 || bits == rp_entry_received(entry));
         HOLDS(rp_entry_received(entry) <= pieces);
@@ -197,7 +200,7 @@ static int verify_entry(const struct verdict *v, uint32_t index, uint64_t sequen
         HOLDS(entry->step <= RP_KEY_MASK);
         double priority;
         memcpy(&priority, &entry->priority, sizeof priority);
-        HOLDS(rp_power_valid(priority));
+        HOLDS(!(flags & RP_RUN_PRIORITY) || rp_power_valid(priority));
     }
     return 0;
 }
@@ -212,8 +215,12 @@ static int verify_stream(const struct verdict *v, uint32_t index, uint32_t strea
     HOLDS(state->abandoned <= rp_writer_at(p, index)->next_sequence);
     HOLDS(state->depth <= UINT16_MAX);
     if (last) {
+        uint64_t slot = (uint64_t)(last - p->slots);
+        uint64_t seen = p->seen[slot / 64];
         HOLDS(state->depth == depth_after(last));
         HOLDS(rp_link_next(last->links) == 0);
+        HOLDS(!(seen >> slot % 64 & 1)); /* no other stream goes on behind it */
+        p->seen[slot / 64] = seen | UINT64_C(1) << slot % 64;
     }
     return 0;
 }
@@ -248,6 +255,7 @@ static int verify_writers(struct verdict *v) {
     struct held reserved = {0};
     struct held held = {0};
     v->part = "writer";
+    memset(p->seen, 0, ((size_t)p->capacity + 63) / 64 * sizeof *p->seen);
     for (v->number = 0; v->number < p->writers_max; v->number++) {
         int open = rp_writer_at(p, (uint32_t)v->number)->session != 0;
         int status = open ? verify_writer(v, &held) : 0;
@@ -281,6 +289,29 @@ int rp_table_verify(const struct rp_table *table, char error[256]) {
         status = verify_windows(v);
     }
     return status ? status : verify_writers(v);
+}
+
+/* The steps that wait, by the index made of them: each is in one entry. */
+int rp_table_verify_known(const struct rp_table *table, char error[256]) {
+    struct rp_table_private *p = table->private;
+    struct verdict verdict = {
+        .table = table, .name = table->header->facts.name, .part = "writer", .error = error};
+    const struct verdict *v = &verdict;
+    for (verdict.number = 0; verdict.number < p->writers_max; verdict.number++) {
+        uint32_t index = (uint32_t)verdict.number;
+        const struct rp_writer *writer = rp_writer_at(p, index);
+        uint64_t end = writer->session != 0 ? writer->next_sequence : 0;
+        for (uint64_t s = p->done_through[index]; s < end; s++) {
+            const struct rp_entry *entry = rp_entry_at(p, index, s);
+            uint64_t found = s;
+            if (rp_entry_known(entry)) {
+                rp_work_begin(p);
+                rp_known_find(p, index, rp_entry_stream(entry), entry->step, &found);
+            }
+            HOLDS(found == s);
+        }
+    }
+    return 0;
 }
 
 /* ---- steps ---- */

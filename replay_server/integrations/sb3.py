@@ -224,8 +224,8 @@ class ReplayServerBuffer(ReplayBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "the transitions live in the server and are not pickled; serve with a region file "
-            "(`replay-server serve FILE --region PATH`) to keep them over restarts"
+            "the transitions live in the server and are not pickled; serve with a region "
+            "(`replay-server serve FILE --region FOLDER`) to keep them over restarts"
         )
 
 

@@ -70,6 +70,12 @@ def columns_of(env: Any, observation: str = "observation") -> Spec:
         shape = of.shape[len(env.batch_size) :]
         return Column(name, torch.empty(0, dtype=of.dtype).numpy().dtype, tuple(shape))
 
+    reward = column("reward", env.reward_spec)
+    if np.prod(reward.shape, dtype=int) != 1:
+        raise ValueError(
+            f"the environment gives {list(reward.shape)} rewards for a step, an item holds one: "
+            "make one of them, by torchrl.envs.transforms.LineariseRewards or your own sum"
+        )
     seen = column("observation", env.observation_spec[observation])
     rest = (Column("reward", np.float32), Column("terminated", np.bool_))
     return Spec((seen, column("action", env.action_spec), *rest))

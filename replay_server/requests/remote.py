@@ -103,6 +103,12 @@ class RemoteTable:
                 f"{raw.step_bytes}, its own document means {built} and {self.spec.record_size}"
             )
 
+    def __reduce__(self) -> tuple:
+        raise TypeError(
+            f"table {self.name!r} as it was looked up cannot be pickled or copied: hand its name "
+            "over, and look it up there, client.table(name); its columns are table.spec"
+        )
+
     def now(self, link: Link) -> RemoteTable:
         """The table looked up again, for an error; as it is here where nobody answers at once."""
         try:

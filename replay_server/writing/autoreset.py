@@ -63,6 +63,7 @@ from ..spec import (
 )
 from ..support.values import odd_pair, same_memory
 from .finals import bytes_of, finals_in, is_per_environment, require_final
+from .reused import KEEP, require_kept
 from .starts import Starts
 
 MODES = ("next-step", "same-step", "disabled", "single")
@@ -224,6 +225,7 @@ class Autoreset:
         self._shared: dict[str, tuple[Any, bytes]] = {}
         self._partly = False  # not all of it: a goal may be written over by a reset
         self.fresh = FRESH_CALLS  # calls that are looked at closely, odd or not
+        self.buffer: Any = None  # the environment's own, see reused.py
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """Reports that the caller reset environments (`mask`: bool [B]; None: all).
@@ -407,6 +409,8 @@ class Autoreset:
                 self._observed(next_observation)
             except SpecError as error:  # raised here, and not only at the episode's end
                 raise SpecError(f"next_observation: {error}") from error
+        else:
+            require_kept(self.buffer, observation)
         try:
             if self._starts.unknown:
                 self._starts.begin(self._observed(observation))
@@ -424,9 +428,7 @@ class Autoreset:
         if wrong:
             raise SpecError(
                 "observation and next_observation are the same memory, which step writes over (an "
-                "environment made with copy=False): each row would hold that of the next; "
-                "keep what the action was chosen from, obs.copy(), copy.deepcopy(obs) where there "
-                "are several, or make it with copy=True"
+                f"environment made with copy=False): each row would hold that of the next; {KEEP}"
             )
         self.fresh = FRESH_CALLS if same else max(0, self.fresh - 1)
 

@@ -81,8 +81,8 @@ def state_of(raw: Any, block: Block) -> WriterState:
     return WriterState(**counts)
 
 
-def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
-    """(streams, mode, whether it is one Env, whether the environment said the mode), from the
+def mode_for(streams: int | None, autoreset: Any) -> tuple[int, str, bool, Any]:
+    """(streams, mode, whether it is one Env, the environment if it said the mode), from the
     arguments of `Client.writer`; ConfigError where they contradict each other."""
     name = getattr(autoreset, "value", autoreset)
     autoreset = GYMNASIUM_MODES.get(name, autoreset) if isinstance(name, str) else autoreset
@@ -118,7 +118,7 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
     streams = whole("streams", streams, 1, lib.RP_STREAMS_MAX)
     if mode == "single" and streams != 1:
         raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")
-    return streams, mode, single or mode == "single", own
+    return streams, mode, single or mode == "single", autoreset if own else None
 
 
 def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any) -> None:
@@ -151,6 +151,16 @@ def let_go_on(writers: Iterable[Writer]) -> None:
     for writer in writers:
         with suppress(ClosedError):
             writer._go_on()
+
+
+def versions_of(writers: Iterable[Writer]) -> list[int]:
+    """The newest weights version that each of these writers heard of; another thread may close
+    one meanwhile."""
+    found = []
+    for writer in writers:
+        with suppress(ClosedError):
+            found.append(writer.weights_version)
+    return found
 
 
 def look_after(writers: Iterable[Writer]) -> None:
@@ -258,7 +268,7 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
     writer.link.close(timeout)
 
 
-def give_places_back(writers: Iterable[Writer], table: RemoteTable, timeout: float) -> None:
+def give_back(writers: Iterable[Writer], table: RemoteTable, timeout: float) -> None:
     """Closes those of this thread that a reset of the table, or a server that came back empty, has
     ended: each holds a place of it that the next one may need."""
     for writer in writers:

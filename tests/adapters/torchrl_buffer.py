@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torchrl.data import Unbounded
 from torchrl.envs import GymEnv, RenameTransform, SerialEnv, TransformedEnv
 
 from replay_server import (
@@ -35,6 +36,14 @@ def seeded():
 
 def make_env():
     return GymEnv("CartPole-v1", categorical_action_encoding=True)
+
+
+def test_several_rewards_of_one_step_are_refused():
+    """Given an environment with two rewards for a step. Expect ValueError, and neither chosen."""
+    env = make_env()
+    env.reward_spec = Unbounded((2,))
+    with pytest.raises(ValueError, match=r"gives \[2\] rewards for a step, an item holds one"):
+        columns_of(env)
 
 
 @pytest.mark.filterwarnings("ignore:environment 0 ended")  # it was cut by hand

@@ -261,8 +261,8 @@ def test_wrong_input_is_one_sentence():
         for sentence, act in wrong.items():
             with pytest.raises(errors.ReplayError, match=sentence):
                 act()
-        for whole in (server, client.writer("main"), batches):
-            with pytest.raises(TypeError, match=r"(an open|an iterator of) .* cannot be pickled"):
+        for whole in (server, client.writer("main"), batches, client.table("main")):
+            with pytest.raises(TypeError, match=r"(an open|an iterator|table) .*cannot be pickled"):
                 pickle.dumps(whole)
 
 

@@ -440,3 +440,16 @@ def test_who_is_refused_or_dropped_keeps_no_place(url, way):
             assert client.stats().sessions == before
         for writer in held or [client.writer("main"), client.writer("main")]:
             writer.close()
+
+
+def test_a_writer_that_closes_meanwhile_is_not_asked_for_versions(monkeypatch):
+    """Given a writer that another thread closes between two looks at it. Expect the newest version
+    of those that are open, and no error of a writer that the caller has not."""
+    with Server([plain()], "loopback://") as server, Client(server.address) as client:
+        version = client.publish_weights(b"weights")
+        other = client.writer("main")
+        monkeypatch.setattr(type(other), "closed", property(lambda writer: False))
+        other.link.close(1.0)
+        assert client.weights_version == version
+        assert client.pull_weights()[0] == version
+        monkeypatch.undo()

@@ -179,6 +179,39 @@ static void situation_expired(void) {
     check_group("4 a publication that may have been made is not made again");
 }
 
+/* 5. Given a publication under way, told BUSY or not, and another server in the place of its own.
+ *    Expect it to be made there; and where that one falls silent too, its time to be out: nobody
+ *    else's publication stands in its way there. */
+static void situation_another_server(int busy, int silent) {
+    struct world *world = fresh(5);
+    uint64_t version = 0;
+    int ticket = publish(world, 5, &version);
+    world_client_turn(world);
+    await(world, RP_OP_PUBLISH, 1);
+    if (busy) {
+        struct world_datagram *answer = world_find(&world->ports[1], RP_OP_PUBLISH | RP_ANSWER, 0);
+        head_of(answer)->status = RP_BUSY;
+        world_reseal(answer);
+        world->now_ns += 100000;
+        world_client_turn(world);
+    }
+    lose_all(world);
+    world_server(world, &config, 77);
+    int ping = rp_client_ping(world->client, world_later(world, 3000));
+    uint64_t end = world_later(world, 1000);
+    while (rp_client_counters(world->client)[RP_COUNT_reconnects] == 0) {
+        CHECK(world->now_ns < end, "it never connects anew");
+        world_turn(world);
+        world->now_ns += 10000;
+    }
+    rp_client_take(world->client, ping);
+    world->deaf = silent;
+    int status = world_wait(world, ticket);
+    CHECK(status == (silent ? -RP_TIMEOUT : 0), "%d", status);
+    CHECK(silent || version == 1, "version %" PRIu64, version);
+    world_close(world);
+}
+
 int main(void) {
     script_tables(tables);
     config = script_config(tables);
@@ -186,5 +219,9 @@ int main(void) {
     situation_bad_hash();
     situation_gone();
     situation_expired();
+    for (int i = 0; i < 4; i++) {
+        situation_another_server(i & 1, i >> 1);
+    }
+    check_group("5 a publication goes on where the server is another one");
     return check_done("test_client_weights");
 }

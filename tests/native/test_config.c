@@ -352,14 +352,14 @@ static void known_numbers(void) {
  * so that no part of it grows or shrinks unseen. No file depends on it: a counter changes it, and
  * then the numbers alone. */
 static void sizes_of_the_process(void) {
-    static const size_t local[2] = {315328, 315264};
+    static const size_t local[2] = {315392, 315328};
     static struct script script;
     struct rp_region region;
     struct rp_table_sizes sizes;
     char error[256];
     fresh();
     CHECK(rp_region_layout(&config, &region, error) == 0, "%s", error);
-    CHECK(region.bytes - region.volatile_part == 873472, "%llu",
+    CHECK(region.bytes - region.volatile_part == 873600, "%llu",
           (unsigned long long)(region.bytes - region.volatile_part));
     script_open(&script, &config);
     for (uint32_t i = 0; i < 2; i++) {

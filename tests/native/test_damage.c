@@ -257,7 +257,19 @@ static int attach_copy(void) {
     return status == 0;
 }
 
-/* 1: the damaged copy was served, and all held. */
+/* Both rings go round once more, with creates, draws of every plan and updates on the way. */
+static void go_round(void) {
+    for (uint64_t i = 0; i < 60; i++) {
+        uint16_t stream = i % 2;
+        uint64_t step = (stream == 0 ? 404 : 400) + 10 * (i / 2);
+        push_rows(0, stream, 804 + 10 * i, step, 10, i % 6 == 5 ? RP_RUN_END : 0);
+        push_rows(1, 0, 810 + 10 * i, 810 + 10 * i, 10, RP_RUN_ITEM | RP_RUN_PRIORITY);
+        ask_everything();
+    }
+}
+
+/* 1: the damaged copy was served, and all held: also when the rings had gone round, and in another
+ * server that took the region over. */
 static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *whole) {
     copy_region(whole);
     script.region[offset + bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -269,11 +281,14 @@ static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *wh
     push_rows(0, 0, 800, 400, 4, 0);
     push_rows(1, 0, 800, 800, 10, RP_RUN_ITEM);
     publish_piece(6);
+    go_round();
     for (uint32_t i = 0; i < 2; i++) {
         rp_tree_check(&rp_server_table(script.server, i)->tree);
     }
     client = kept[0];
     other = kept[1];
+    script_forget(&script);
+    CHECK(attach_copy(), "the next server refuses what this one took");
     script_forget(&script);
     free(script.region);
     return 1;

@@ -274,10 +274,16 @@ static void wrong_steps_that_wait(void) {
     WHOLE;
     set(&e->facts, rp_entry_facts(3, 0, 1, 1));
     TABLE("writer", 0, "rp_entry_stream(entry) < rp_writer_at(p, index)->streams");
-    set(&e->facts, rp_entry_facts(0, RP_RUN_FLAGS, 1, 1));
+    set(&e->facts, rp_entry_facts(0, RP_RUN_END, 1, 1));
     WHOLE;
     set(&e->facts, rp_entry_facts(0, RP_RUN_FLAGS + 1, 1, 1));
-    TABLE("writer", 0, "!(rp_entry_flags(entry) & ~RP_RUN_FLAGS)");
+    TABLE("writer", 0, "!(flags & ~RP_RUN_FLAGS)");
+    set(&e->facts, rp_entry_facts(0, RP_RUN_PRIORITY, 1, 1));
+    TABLE("writer", 0, "!(flags & RP_RUN_PRIORITY) || flags & RP_RUN_ITEM");
+    set(&e->facts, rp_entry_facts(0, RP_RUN_ITEM, 1, 1)); /* of a table whose items have windows */
+    TABLE("writer", 0,
+          "!(flags & RP_RUN_ITEM) || (!(flags & RP_RUN_END) && p->reach_behind + p->reach_ahead "
+          "== 0)");
     set(&e->facts, rp_entry_facts(0, 0, 0, 0));
     TABLE("writer", 0, pieces);
     set(&e->facts, rp_entry_facts(0, 0, most, most));
@@ -305,7 +311,7 @@ static void wrong_steps_that_wait(void) {
     set(&e->step, RP_KEY_MASK + 1);
     TABLE("writer", 0, "entry->step <= RP_KEY_MASK");
     set(&e->priority, 0x7FF8000000000000u);
-    TABLE("writer", 0, "rp_power_valid(priority)");
+    WHOLE; /* it has none: what is there is not read */
 }
 
 static void wrong_header(void) {
