@@ -44,8 +44,11 @@ int rp_serve_info(struct rp_call *call) {
 static int open_writer(struct rp_call *call, struct rp_table *table, uint16_t streams) {
     uint64_t session = rp_serve_session(call)->connection;
     int writer = rp_writer_open(table, session, streams);
-    if (writer == -RP_NO_WRITER_FREE && rp_session_give_up_writer(call->server, table)) {
-        writer = rp_writer_open(table, session, streams);
+    if (writer == -RP_NO_WRITER_FREE) {
+        rp_share_take(call->server, call->session, rp_writer_places(table)); /* all looked at */
+        if (rp_session_give_up_writer(call->server, table)) {
+            writer = rp_writer_open(table, session, streams);
+        }
     }
     return writer;
 }
@@ -61,6 +64,9 @@ int rp_serve_writer(struct rp_call *call) {
     }
     if (request->streams == 0) {
         return -RP_BAD_ARGUMENT;
+    }
+    if (!rp_share_allows(call->server, call->session, 0)) {
+        return rp_serve_drop(call, RP_COUNT_drop_share);
     }
     int writer = open_writer(call, table, request->streams);
     if (writer < 0) {

@@ -1,7 +1,8 @@
-/* Sessions: see session.h. Two kinds of datagrams are a reason to look at every session. The first
- * of a publication asks whether one pulls the weights that it would replace. An OPEN that finds no
- * place free asks whether one was silent for too long; then no other OPEN does, before the next
- * session can have been.
+/* Sessions: see session.h. Three kinds of datagrams are a reason to look at every session. The
+ * first of a publication asks whether one pulls the weights that it would replace. An OPEN that
+ * finds no place free asks whether one was silent for too long; then no other OPEN does, before
+ * the next session can have been. A WRITER that finds none free asks so of those that hold one,
+ * and pays for it with its session's share (share.h).
  *
  * Ids, epochs, cookies: two halves of the caller's entropy are two SipHash keys, one over a
  * counter, one over addresses. The draws' seed plays no part. The keys lie in the process's own

@@ -370,4 +370,5 @@ void rp_writer_close(struct rp_table *table, int index) {
     }
     rp_intent_set(table->intent, &writer->session, 0);
     rp_store_commit(table);
+    p->owners[index] = 0;
 }

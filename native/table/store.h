@@ -191,7 +191,7 @@ enum rp_store_limits {
     RP_WALK_MAX = 512, /* links and skips a create follows at most to find its anchor */
     RP_BUCKET_MAX = 16, /* steps that wait under one hash; one more loses its place */
     RP_WORK_MAX = 1 << 16, /* units a pass of a PUSH may spend on what is not its own: see above */
-    RP_WRITER_ARRAYS = 3, /* done_through, holes, create_from */
+    RP_WRITER_ARRAYS = 4, /* done_through, holes, create_from, owners */
     RP_HOLES_SHARE = 16, /* of its window: the holes a writer may have before anything arrived */
     RP_BARE_SHARE = 8, /* of the ring: beyond it no writer reserves ahead of what arrived */
     RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
@@ -223,6 +223,7 @@ struct rp_table_private {
     uint64_t *holes; /* [writers_max]: sequences that were reserved and have not arrived */
     uint64_t bare; /* slots of issued keys that hold no committed step: reserved, or given up */
     uint64_t *create_from; /* [writers_max]: the create, modulo their count, a PUSH begins with */
+    uint64_t *owners; /* [writers_max]: the writers' sessions side by side, for who looks at all */
     uint8_t *held; /* [writers_max][RP_HELD_BYTES]: PUSHes that wait; pages not written cost
                     * nothing */
     uint64_t *seen; /* a bit for each slot; scratch of the verifier */

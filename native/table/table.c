@@ -138,7 +138,8 @@ static void derive(struct rp_table *table) {
     }
     for (uint32_t i = 0; i < p->writers_max; i++) {
         rp_known_clear(p, i);
-        if (rp_writer_at(p, i)->session != 0) {
+        p->owners[i] = rp_writer_at(p, i)->session;
+        if (p->owners[i] != 0) {
             derive_writer(table, i);
         }
     }
@@ -174,6 +175,7 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->done_through = (uint64_t *)(local + layout->done);
     p->holes = p->done_through + f->writers_max;
     p->create_from = p->holes + f->writers_max;
+    p->owners = p->create_from + f->writers_max;
     p->mass_max = rp_tree_mass_max(f->capacity);
     p->writer_bytes = layout->writer_bytes;
     p->capacity = f->capacity;

@@ -57,6 +57,7 @@ static uint64_t check_writer(struct rp_table_private *p, uint32_t index) {
         holes += state == RP_ENTRY_EMPTY;
     }
     assert(holes == p->holes[index]);
+    assert(p->owners[index] == writer->session);
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         check_stream(p, index, stream);
     }

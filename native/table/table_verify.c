@@ -214,6 +214,8 @@ static int verify_stream(const struct verdict *v, uint32_t index, uint32_t strea
     HOLDS(state->next_step <= RP_KEY_MASK);
     HOLDS(state->abandoned <= rp_writer_at(p, index)->next_sequence);
     HOLDS(state->depth <= UINT16_MAX);
+    /* Its newest step is stored, or its slot was given to a later key. */
+    HOLDS(last || state->head == 0 || state->head + p->capacity < p->head);
     if (last) {
         uint64_t slot = (uint64_t)(last - p->slots);
         uint64_t seen = p->seen[slot / 64];
@@ -236,6 +238,10 @@ static int verify_writer(struct verdict *v, struct held *held) {
         if (status) {
             return status;
         }
+    }
+    for (uint32_t stream = (uint32_t)writer->streams; stream < p->streams_max; stream++) {
+        const struct rp_stream *none = rp_stream_at(p, index, stream);
+        HOLDS(!(none->next_step | none->head | none->abandoned | none->depth));
     }
     uint64_t last = 0; /* sequences are reserved in order, so their keys rise */
     for (uint64_t s = next > p->window ? next - p->window : 0; s < next; s++) {

@@ -36,7 +36,7 @@ static inline struct rp_writer *writer_of(const struct rp_table *table, int writ
 int rp_writer_find(const struct rp_table *table, uint64_t session) {
     const struct rp_table_private *p = table->private;
     for (uint32_t i = 0; i < p->writers_max; i++) {
-        if (rp_writer_at(p, i)->session == session && session != 0) {
+        if (p->owners[i] == session && session != 0) {
             return (int)i;
         }
     }
@@ -72,13 +72,14 @@ int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
     int found = rp_writer_find(table, session);
     assert(session != 0 && table->intent->count == 0);
     for (uint32_t i = 0; i < p->writers_max && found < 0; i++) {
-        struct rp_writer *writer = rp_writer_at(p, i);
-        if (writer->session == 0) {
+        if (p->owners[i] == 0) {
+            struct rp_writer *writer = rp_writer_at(p, i);
             uint32_t granted = rp_min(streams, p->streams_max);
             rp_writer_clear(table, i);
             rp_intent_set(table->intent, &writer->streams, granted > 0 ? granted : 1);
             rp_intent_set(table->intent, &writer->session, session);
             rp_intent_commit(table->intent);
+            p->owners[i] = session;
             found = (int)i;
         }
     }

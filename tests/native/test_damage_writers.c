@@ -76,7 +76,9 @@ static void make_server(void) {
         for (uint32_t round = 0; round < ROUNDS; round++) {
             go_on(table, round);
         }
-        uint64_t first = 2 * ROUNDS; /* missing; behind it two that wait, and three pieces of two */
+        uint64_t first = 2 * ROUNDS; /* half there; behind it two that wait, two that are missing,
+                                      * and three pieces of two */
+        pieces(table, 0, first, ROUNDS, 0);
         script_push_begin(&push, epochs[table]);
         script_push_run(&push, 0, first + 1, ROUNDS + 1, 2,
                         table == 1 ? RP_RUN_ITEM | RP_RUN_PRIORITY : 0);
@@ -103,9 +105,12 @@ static int attach(uint8_t salt) {
 /* What was missing comes, then the ring goes round. */
 static void work(uint16_t table) {
     static struct script_push push;
+    uint64_t first = 2 * ROUNDS;
+    pieces(table, 0, first, ROUNDS, 1);
     script_push_begin(&push, epochs[table]);
-    script_push_run(&push, 0, 2 * ROUNDS, ROUNDS, 1, table == 1 ? RP_RUN_ITEM : 0);
+    script_push_run(&push, 1, first + 3, ROUNDS, 1, table == 1 ? RP_RUN_ITEM : 0);
     script_push(&script, &client, table, ++id, &push);
+    pieces(table, 1, first + 5, ROUNDS + 2, 0);
     for (uint32_t round = ROUNDS; round < ROUNDS + SCRIPT_CAPACITY / 2 + 20; round++) {
         go_on(table, round);
         if (round % 8 == 0) {

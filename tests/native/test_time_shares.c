@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "script.h"
 
-enum { MOST = RP_SHARE_TAKERS, SESSIONS = MOST + 4, MS = 1000000, TURNS = 3000 };
+enum { MOST = RP_SHARE_TAKERS, SESSIONS = MOST + 4, MS = 1000000, TURNS = 3000, DROPPED = -1 };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -327,6 +327,44 @@ static void situation_stolen(void) {
     check_group("9 time without a core is nobody's debt, and pays none");
 }
 
+/* What a burst of WRITERs is answered, which may leave others behind it. */
+static int asks_for_writer(struct script_client *client) {
+    struct rp_writer_request request = {.streams = 1};
+    static uint64_t id = 5;
+    script_forget(&script);
+    for (uint32_t i = 0; i < RP_BURST; i++) {
+        script_put(&script, client, RP_OP_WRITER, 0, ++id, &request, sizeof request);
+    }
+    script_turn(&script);
+    return script.port.out_count ? (int)script_answer(&script, 0).status : DROPPED;
+}
+
+/* 10. Given a table whose writers' places are all held, and a burst of requests for one that leaves
+ *     others behind. Expect the session charged with looking at all of them, and its next request
+ *     dropped once there is a debt; and one that has its place, or takes a free one, charged
+ *     nothing. */
+static void situation_no_writer_free(void) {
+    struct script_client clients[3];
+    fresh(0);
+    for (uint8_t i = 0; i < 3; i++) {
+        clients[i] = script_client((uint8_t)(1 + i));
+        script_connect(&script, &clients[i]);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        script_writer(&script, &clients[i], 0, 1);
+    }
+    CHECK(asks_for_writer(&clients[2]) == RP_NO_WRITER_FREE);
+    rp_server_end_turn(script.server, 40 * MS, 40 * MS); /* a fifth of it is the looking */
+    CHECK(used(2) > 7 * MS && used(2) < 8 * MS, "%" PRIu64, used(2));
+    CHECK(debt() > 10 * MS && debt() < 12 * MS, "%" PRIu64, debt());
+    uint64_t dropped = script_counter(&script, RP_COUNT_drop_share);
+    CHECK(asks_for_writer(&clients[2]) == DROPPED);
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == dropped + RP_BURST);
+    CHECK(asks_for_writer(&clients[0]) == RP_OK && used(0) == 0);
+    script_close(&script);
+    check_group("10 who asks for a writer where none is free pays for the looking");
+}
+
 int main(void) {
     situation_parts();
     situation_slack();
@@ -345,5 +383,6 @@ int main(void) {
     check_group("7 many that take alike do not keep out who takes little");
     situation_plain();
     situation_stolen();
+    situation_no_writer_free();
     return check_done("test_time_shares");
 }

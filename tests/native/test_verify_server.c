@@ -1,6 +1,12 @@
 /* Test_verify's, for what is not in a table: sessions, their records, weights. */
 #include "verify_world.h"
 
+/* Whose a writer is stands in the region, and once more in the process's memory. */
+static void set_owner(struct rp_table_private *table, uint32_t writer, uint64_t session) {
+    set(&rp_writer_at(table, writer)->session, session);
+    set(&table->owners[writer], session);
+}
+
 /* ---- sessions ---- */
 
 static void wrong_sessions(void) {
@@ -10,8 +16,8 @@ static void wrong_sessions(void) {
     set(&s->connection, s->connection + 1);
     SERVER("session", 0, "(session->connection & (RP_SESSIONS_MAX - 1)) == v->number");
     set(&s->connection, RP_SESSIONS_MAX);
-    set(&rp_writer_at(p, 0)->session, RP_SESSIONS_MAX);
-    set(&rp_writer_at(rp_server_table(script.server, 1)->private, 0)->session, RP_SESSIONS_MAX);
+    set_owner(p, 0, RP_SESSIONS_MAX);
+    set_owner(rp_server_table(script.server, 1)->private, 0, RP_SESSIONS_MAX);
     set(&script.server->weights->session, RP_SESSIONS_MAX);
     WHOLE;
     set(&script.server->sessions[1].connection, 1);
@@ -116,15 +122,15 @@ static void wrong_records(void) {
 }
 
 static void wrong_writers(void) {
-    struct rp_writer *writer = rp_writer_at(p, 0), *other = rp_writer_at(p, 1);
-    set(&writer->session, writer->session + RP_SESSIONS_MAX);
+    struct rp_writer *writer = rp_writer_at(p, 0);
+    set_owner(p, 0, writer->session + RP_SESSIONS_MAX);
     SERVER("the session of writer", 0,
            "session == 0 || session == server->region->ending || rp_session_find(server, session) "
            "!= RP_NOBODY");
-    set(&writer->session, writer->session + RP_SESSIONS_MAX);
+    set_owner(p, 0, writer->session + RP_SESSIONS_MAX);
     set(&script.server->region->ending, writer->session);
     WHOLE;
-    set(&other->session, writer->session);
+    set_owner(p, 1, writer->session);
     SERVER("the session of writer", 1,
            "session == 0 || rp_writer_find(table, session) == (int)v->number");
 }
