@@ -186,13 +186,27 @@ static int busy(const struct rp_server *server, uint64_t session) {
            && goes_on(server, server->weights_piece_ns, server->weights_end_ns);
 }
 
+/* Does this piece ask for another publication than the one that is being assembled? */
+static int begins(const struct rp_call *call) {
+    const struct rp_weights *weights = call->server->weights;
+    return weights->session != rp_serve_session(call)->connection
+           || weights->id != call->view.message->id;
+}
+
+/* To begin one all sessions are looked at, and the bits of its pieces cleared: in items drawn. */
+static uint64_t begin_work(const struct rp_server *server, const struct rp_publish *publish) {
+    enum { SESSIONS = 32, PIECES = 1 << 14 };
+    return 1 + server->limits.sessions_max / SESSIONS
+           + pieces_of(publish->size, publish->piece) / PIECES;
+}
+
 /* Makes the publication the one being assembled, where it may be. 0 or -status. */
 static int take_assembly(struct rp_call *call, const struct rp_publish *publish) {
     struct rp_server *server = call->server;
     struct rp_session *session = rp_serve_session(call);
     const struct rp_weights *weights = server->weights;
     uint64_t id = call->view.message->id;
-    if (weights->session == session->connection && weights->id == id) {
+    if (!begins(call)) {
         return same_blob(weights, publish) ? 0 : -RP_BAD_ARGUMENT;
     }
     if (id < session->publish.newest) { /* and not done: a newer one took its place */
@@ -202,6 +216,7 @@ static int take_assembly(struct rp_call *call, const struct rp_publish *publish)
         server->weights_wanted = 1;
         return -RP_BUSY;
     }
+    rp_share_take(server, call->session, begin_work(server, publish));
     int status = begin(server, session->connection, id, publish);
     if (status == 0) {
         rp_once_take(&session->publish, &server->intent, id, 0);
@@ -282,6 +297,9 @@ int rp_serve_publish(struct rp_call *call) {
     int status = check(call, publish);
     if (status < 0) {
         return status;
+    }
+    if (begins(call) && !rp_share_allows(call->server, call->session, 0)) {
+        return rp_serve_drop(call, RP_COUNT_drop_share);
     }
     int64_t version = take_piece(call, publish);
     if (version < 0) {

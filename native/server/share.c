@@ -1,9 +1,9 @@
 /* A session's share of the server's time. A request of 96 bytes may ask for a batch that takes a
  * millisecond, or for 32 datagrams, an UPDATE sets hundreds of leaves, a PUSH may name steps that
- * have to be looked for in vain, and a WRITER looks at every place where none is free. Who sends
- * thousands of them at once would be served first and alone, since what waits in a socket is
- * served in its order. Two bounds, by which such requests are dropped before any work is done for
- * them:
+ * have to be looked for in vain, a WRITER looks at every place where none is free, and the first
+ * piece of a publication at every session. Who sends thousands of them at once would be served
+ * first and alone, since what waits in a socket is served in its order. Two bounds, by which such
+ * requests are dropped before any work is done for them:
  *
  * - Of one turn, also where nobody waits: the items of `records` + 1 of the largest batches, and as
  *   many links followed in vain. A client has at most `records` batches under way and asks for the

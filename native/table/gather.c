@@ -105,6 +105,11 @@ static void copy_all(struct rp_table_private *p, const struct rp_plan_parts *pla
     }
 }
 
+/* Is all of an item in the anchor's row, and in one piece? */
+static int is_own_row(const struct rp_plan_parts *plan) {
+    return plan->count == 1 && plan->segment->step == 0;
+}
+
 static void copy_segments(struct rp_table_private *p, const struct rp_plan_parts *plan,
                           const struct rp_batch_item *item, uint32_t anchor, uint32_t offset,
                           uint32_t size, uint8_t *target) {
@@ -125,13 +130,16 @@ static void copy_segments(struct rp_table_private *p, const struct rp_plan_parts
     }
 }
 
-/* Is the slot what the item was looked up as? A step that is no item was looked up as itself alone:
- * that needs no other row, so it is there for as long as the step is. */
-static int is_as_looked_up(const struct rp_slot *slot, const struct rp_batch_item *item) {
-    if (!rp_is_item(slot->item)) {
-        return item->behind == 0 && item->ahead == 0;
+/* Are the rows that the item was looked up with there, where its step is? What was looked up as
+ * itself alone needs no other row, whatever it has become since: an item, or none. Nor does a plan
+ * of the anchor's own row. */
+static int has_its_rows(const struct rp_slot *slot, const struct rp_batch_item *item,
+                        const struct rp_plan_parts *plan) {
+    if ((item->behind == 0 && item->ahead == 0) || is_own_row(plan)) {
+        return 1;
     }
-    return rp_item_behind(slot->item) == item->behind && rp_item_ahead(slot->item) == item->ahead;
+    return rp_is_item(slot->item) && rp_item_behind(slot->item) == item->behind
+           && rp_item_ahead(slot->item) == item->ahead;
 }
 
 int rp_table_gather(const struct rp_table *table, uint32_t plan_index,
@@ -141,7 +149,7 @@ int rp_table_gather(const struct rp_table *table, uint32_t plan_index,
     const struct rp_plan_parts *plan = &p->plans[plan_index];
     const struct rp_slot *slot = rp_alive(p, item->key);
     assert((uint64_t)offset + size <= plan->item_bytes);
-    if (!slot || !is_as_looked_up(slot, item)) {
+    if (!slot || !has_its_rows(slot, item, plan)) {
         memset(target, 0, size);
         return 0;
     }
@@ -155,9 +163,9 @@ int rp_table_gather(const struct rp_table *table, uint32_t plan_index,
     if (offset >= filled) {
         return 1;
     }
-    const struct rp_plan_part *first = plan->segment;
-    if (plan->count == 1 && first->step == 0) {
-        memcpy(target, p->steps + (size_t)anchor * p->step_bytes + first->record_offset + offset,
+    if (is_own_row(plan)) {
+        uint32_t record_offset = plan->segment->record_offset;
+        memcpy(target, p->steps + (size_t)anchor * p->step_bytes + record_offset + offset,
                filled - offset);
     } else if (offset == 0 && filled == plan->bytes) {
         copy_all(p, plan, item, anchor, target);

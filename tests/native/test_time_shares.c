@@ -365,6 +365,37 @@ static void situation_no_writer_free(void) {
     check_group("10 who asks for a writer where none is free pays for the looking");
 }
 
+/* 11. Given a burst of first pieces, each of another publication, that leaves others behind. Expect
+ *     their session charged with what beginning takes, and its next ones dropped once there is a
+ *     debt; one that goes on with a publication charged nothing. */
+static void situation_publications(void) {
+    static struct {
+        struct rp_publish publish;
+        uint8_t bytes[8];
+    } body = {.publish = {.size = 16, .piece = 8}};
+    static uint64_t id = 0;
+    fresh(0);
+    struct script_client client = script_client(1);
+    script_connect(&script, &client);
+    for (uint32_t same = 0; same < 2; same++) {
+        for (uint32_t burst = 0; burst < 2; burst++) {
+            uint64_t dropped = script_counter(&script, RP_COUNT_drop_share), had = used(0);
+            for (uint32_t i = 0; i < RP_BURST; i++) {
+                id += !same;
+                script_put(&script, &client, RP_OP_PUBLISH, 0, id, &body, sizeof body);
+            }
+            script_turn(&script);
+            rp_server_end_turn(script.server, 20 * MS, 20 * MS);
+            dropped = script_counter(&script, RP_COUNT_drop_share) - dropped;
+            CHECK(dropped == (same == 0 && burst == 1 ? RP_BURST : 0), "%" PRIu64, dropped);
+            CHECK((used(0) > had) == (same == 0 && burst == 0), "%" PRIu64, used(0) - had);
+        }
+        id -= RP_BURST * !same; /* the last that was begun */
+    }
+    script_close(&script);
+    check_group("11 who begins publications pays for the beginning");
+}
+
 int main(void) {
     situation_parts();
     situation_slack();
@@ -384,5 +415,6 @@ int main(void) {
     situation_plain();
     situation_stolen();
     situation_no_writer_free();
+    situation_publications();
     return check_done("test_time_shares");
 }
