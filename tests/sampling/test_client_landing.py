@@ -179,7 +179,7 @@ def test_keys_remember_their_epoch():
     assert keys_of(keys[::2]).epoch == 42 and keys_of(keys[::2]).flags.c_contiguous
     assert keys_of(np.array([1, 2])).epoch is None
     for wrong in ([-1], [0.5]):
-        with pytest.raises(ConfigError, match="at least 0"):
+        with pytest.raises(ConfigError, match="whole numbers from 0"):
             keys_of(wrong)
 
 
