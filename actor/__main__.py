@@ -16,12 +16,14 @@ from replay_server.support.interrupts import import_quietly, run
 
 import_quietly(__name__)
 
-import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 
 from actor.actor import Actor
 from actor.bounds import Ahead, ahead_of
+from actor.inference import Inference
 from actor.ledger import Ledger
+from actor.remote import EnvironmentsLost, RemoteVector
 from actor.waiting_writer import WaitingWriter
 from replay_server import (
     Client,
@@ -46,10 +48,12 @@ from replay_server.training.envs import (
     make_envs,
     seed_of_life,
 )
+from replay_server.training.loop import Weights
 from replay_server.training.networks import network_from
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
 from replay_server.training.runs import RunTaken, first_free
+from replay_server.training.turns import Taking
 from replay_server.training.weights import WeightsError
 
 COMMAND = "actor"
@@ -61,21 +65,31 @@ LOG_S = 1.0
 class Program:
     """The actor, its client, and what it does between steps."""
 
-    def __init__(self, args: options.Actor, settings: Preset, stop: Stop) -> None:
-        self.args, self.settings, self.stop = args, settings, stop
+    def __init__(
+        self,
+        args: options.Actor,
+        settings: Preset,
+        stop: Stop,
+        inference: Inference | None = None,
+    ) -> None:
+        """inference: that of a learner in this process, whose weights are always the newest."""
+        self.args, self.settings, self.stop, self.shared = args, settings, stop, inference
         self.name = name = f"actor-{args.number}"
         self.progress = Progress()
         self.run = options.begin_run(name, COMMAND, args, settings, self.progress.say)
         self.seed = seed_of_life(args.seed, self.run.life)
-        self.envs = make_envs(settings.env, settings.envs, protocol=settings.protocol)
+        self.envs = self.environments()
         self.ledger = Ledger(args.run / f"{name}.ledger") if args.ledger else None
         self.rng = generator("train", self.seed, PULL_INDEX + args.number)
         self.client: Client | None = None
         self.actor: Actor | None = None
         self.incarnation = 0  # of the server, when it was met last
         self.waiting_writer: WaitingWriter | None = None  # the actor's writer
+        self.turns: Taking | None = None
+        if args.turns:
+            self.turns = Taking(args.turns, args.number, args.patience, lambda: stop.asked)
         self.stored = self.in_doubt = 0  # rows that it acknowledged, and that it had not yet
-        self.emptied = False  # whether the table was, as this session was given up
+        self.gone = self.emptied = False  # whether the server, or the table, was at the end of it
         self.version = self.refused = 0
         self.refusal = ""  # why weights were refused last
         self.pull_at = self.flush_at = 0
@@ -84,6 +98,20 @@ class Program:
         self.share = settings.env_steps // settings.actors
         ahead = rows_ahead(settings.envs, settings.steps_ahead)
         self.unacknowledged_max = args.unacknowledged_max or ahead
+
+    def environments(self) -> VectorEnv:
+        """Those of this process, or what stands for those of workers elsewhere."""
+        settings, protocol = self.settings, self.settings.protocol
+        if not self.args.environments:
+            return make_envs(settings.env, settings.envs, protocol=protocol)
+        return RemoteVector(
+            self.args.environments.split(","),
+            settings.env,
+            settings.envs,
+            protocol=protocol,
+            patience=self.args.patience,
+            stopped=lambda: self.stop.asked,
+        )
 
     def connect(self) -> None:
         """A session, a writer and an actor on it; environments restart with the session."""
@@ -120,25 +148,32 @@ class Program:
             self.actor = Actor(
                 envs=self.envs,
                 spec=spec,
-                network=network,
+                inference=self.shared or Inference(network, self.refuse),
                 preset=self.settings,
                 number=self.args.number,
                 actors=self.settings.actors,
                 seed=self.seed,
                 writer=writer,
                 env_steps=self.run.last_step,
+                newest=self.due,
             )
             self.logged_steps = self.actor.env_steps
             options.keep(self.name, COMMAND, self.args, self.settings)
             if self.run.life:
                 self.say(f"start {self.run.life + 1} of this run: from step {self.run.last_step}")
         else:
-            self.report_return()
+            if self.gone:
+                self.report_return()
             self.actor.restart(writer)
+        self.gone = False
         self.incarnation = self.client.incarnation
         self.version = 0
         # one that has played with a learner's weights goes on with them until there are newer ones
-        self.pull(wait_s=WEIGHTS_WAIT_S if self.actor.learner_step < 0 else 0.0)
+        if self.shared is None:
+            wait_s = WEIGHTS_WAIT_S if self.actor.learner_step < 0 else 0.0
+            if self.turns is not None:
+                wait_s = self.args.patience  # the first turn begins with the learner's weights
+            self.actor.load(self.pull(wait_s))
 
     def report_return(self) -> None:
         """After a gap: whether the server is the same, and what became of this actor's rows."""
@@ -152,15 +187,20 @@ class Program:
         self.say(f"{sentence}; {self.in_doubt} more were on their way and are not sent again")
         self.in_doubt = 0
 
-    def pull(self, wait_s: float = 0.0) -> None:
+    def due(self) -> Weights:
+        """Before a step: newer weights, where it is time to look for them."""
+        if self.shared is not None or self.actor.env_steps < self.pull_at:
+            return None
+        return self.pull()
+
+    def pull(self, wait_s: float = 0.0) -> Weights:
         """The newest weights, if there are newer ones; waits up to `wait_s` for the first."""
-        until, said = time.monotonic() + wait_s, False
+        until, said, weights = time.monotonic() + wait_s, False, None
         while True:
             if self.newest() > self.version:
                 pulled = self.client.pull_weights(newer_than=self.version)
                 if pulled is not None:
                     self.version, weights = pulled
-                    self.load(weights)
                 break
             if time.monotonic() >= until or self.stop.asked:
                 break
@@ -169,21 +209,20 @@ class Program:
                 said = True
             self.stop.wait(0.1)
             self.client.ping()
-        jitter = 1.0 + self.settings.pull_jitter * self.rng.uniform(-1.0, 1.0)
+        share = 0.0 if self.turns is not None else self.settings.pull_jitter
+        jitter = 1.0 + share * self.rng.uniform(-1.0, 1.0)
         self.pull_at = self.actor.env_steps + self.settings.pull_every * jitter
+        return weights
 
-    def load(self, weights: bytes) -> None:
-        """Plays these weights; where they do not fit, says so once and plays on with its own."""
-        try:
-            self.actor.load(weights)
-        except WeightsError as error:
-            self.refused += 1
-            if str(error) != self.refusal:
-                self.refusal = str(error)
-                self.say(
-                    f"weights {self.version} do not fit and are left out; the actor plays on with "
-                    f"those it has: {error}; give the learner this actor's --env and networks"
-                )
+    def refuse(self, error: WeightsError) -> None:
+        """Weights do not fit: says so once, and plays on with its own."""
+        self.refused += 1
+        if str(error) != self.refusal:
+            self.refusal = str(error)
+            self.say(
+                f"weights {self.version} do not fit and are left out; the actor plays on with "
+                f"those it has: {error}; give the learner this actor's --env and networks"
+            )
 
     def newest(self) -> int:
         """The newest version that any answer named; costs no request."""
@@ -198,12 +237,14 @@ class Program:
         actor = self.actor
         self.log_at = time.monotonic() + LOG_S  # the wait for weights is no part of its rate
         while not self.stop.asked and actor.env_steps < self.share:
-            actor.step()
-            if actor.env_steps >= self.flush_at:
+            stored = actor.step()
+            if self.turns is not None:
+                actor.writer.flush()
+                self.turns.done(stored)
+                self.client.ping()  # what the server has now is what is pulled, if it is time to
+            elif actor.env_steps >= self.flush_at:
                 self.flush_at = actor.env_steps + self.settings.push_batch
                 actor.writer.send()
-            if actor.env_steps >= self.pull_at:
-                self.pull()
             if time.monotonic() >= self.log_at:
                 self.log()
         actor.writer.flush()
@@ -220,15 +261,16 @@ class Program:
         """A line of metrics and a line for the person watching."""
         actor, now = self.actor, time.monotonic()
         rate = (actor.env_steps - self.logged_steps) / max(now - self.log_at + LOG_S, 1e-9)
-        mean = float(np.mean(actor.returns)) if actor.returns else None
+        played = actor.collector
+        mean = played.mean_return()
         failed, ahead = actor.writer.state().items_failed, self.ahead()
         self.run.log(
             actor.env_steps,
             **{
                 "charts/episodic_return": mean,
-                "charts/episodic_length": float(np.mean(actor.lengths)) if actor.lengths else None,
-                "charts/episodes": actor.episodes,
-                "charts/epsilon": float(actor.epsilon.mean()),
+                "charts/episodic_length": played.mean_length(),
+                "charts/episodes": played.episodes,
+                "charts/epsilon": float(played.epsilon.mean()),
                 "replay/unacknowledged": ahead.unacknowledged,
                 "replay/steps_ahead": ahead.steps,
                 "replay/items_failed": failed,
@@ -263,6 +305,12 @@ class Program:
                     raise
                 waiting = self.actor.writer.state().unacknowledged
                 self.say(f"stopped; {waiting} rows were not let in by the limiter")
+            except EnvironmentsLost as lost:
+                if not self.stop.asked:
+                    self.say(f"{lost}; new episodes begin once they answer again")
+                with contextlib.suppress(ReplayError):  # what was played is kept
+                    self.actor.writer.flush()
+                self.close_client()
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
@@ -287,6 +335,7 @@ class Program:
 
     def count_lost(self) -> None:
         """What the session that is given up had stored, and had not."""
+        self.gone = True
         with contextlib.suppress(ReplayError):  # a writer that was given up has no count
             if self.actor:
                 state = self.actor.writer.state()
@@ -307,6 +356,8 @@ class Program:
     def close(self) -> None:
         """Everything this program owns."""
         self.close_client()
+        if self.turns is not None:
+            self.turns.close()
         self.envs.close()
         self.run.close()
         self.progress.close()
@@ -330,7 +381,7 @@ def main(argv: list[str] | None = None) -> int:
     with Stop() as stop:
         try:
             program = Program(args, settings, stop)
-        except (ReplayError, OSError) as error:
+        except (ReplayError, EnvError, OSError) as error:
             advice = ""
             if isinstance(error, RunTaken):
                 free = first_free(args.run, "actor")

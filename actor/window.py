@@ -3,8 +3,8 @@
 An item at step t is ready once row t+n of its stream is stored, or its episode has ended: `Ready`
 names these. The actor knows Q of every row it acted on. When row t+n is pushed, Q(o_t) and
 Q(o_{t+n}) are both known, and the priority needs no extra pass of the network. Only a final
-observation, which is never acted on, is passed once more. When new weights arrive, `refresh` passes
-the few rows in the window again, so that each priority is that of the present net.
+observation, which is never acted on, is passed once more. When new weights arrive, the few rows in
+the window are passed again (`held`, `renew`), so that each priority is that of the present net.
 
 The priority is |G + gamma^m max Q(o_{t+m}) - Q(o_t, a_t)|: the learner's |TD| with the actor's net
 in both roles of double Q.
@@ -16,7 +16,7 @@ Memory: for each environment a ring of n + 1 rows, stacks included. Owned by the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -84,12 +84,14 @@ class Window:
         td = returns + discounts * best - self._row(self.q_taken, streams, steps)
         return np.abs(td).astype(np.float64)
 
-    def refresh(self, network: Callable[[dict[str, np.ndarray]], np.ndarray]) -> None:
-        """Q of every held row by new weights; network: {column: [R, k, *shape]} -> [R, A]."""
-        if not self.stacks:
-            return
+    def held(self) -> dict[str, np.ndarray]:
+        """The stacks of every held row, {column: [R, k, *shape]}; empty before the first."""
         rows = self.count * (self.n + 1)
-        q = network({name: s.reshape(rows, *s.shape[2:]) for name, s in self.stacks.items()})
+        return {name: s.reshape(rows, *s.shape[2:]) for name, s in self.stacks.items()}
+
+    def renew(self, q: np.ndarray) -> None:
+        """q [R, A]: what new weights give for `held`."""
+        rows = self.count * (self.n + 1)
         self.q_best[:] = q.max(1).reshape(self.q_best.shape)
         self.q_taken[:] = q[np.arange(rows), self.action.ravel()].reshape(self.q_taken.shape)
 

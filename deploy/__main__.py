@@ -9,6 +9,7 @@ network it does not, since no seed decides the order in which programs meet.
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from replay_server.support.interrupts import import_quietly, run
 
@@ -16,7 +17,7 @@ import_quietly(__name__)
 
 from deploy import demo
 
-PROGRAMS = {"demo": demo.main}
+PROGRAMS = {"demo": demo.main, "run": partial(demo.main, command="run")}
 
 
 def main(argv: list[str] | None = None) -> int:

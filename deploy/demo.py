@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from deploy.curve import draw_curve
+from deploy.explain import explained
+from deploy.fleet import Fleet
 from deploy.networks import network
-from deploy.processes import GRACE_S, Process
-from deploy.table import server_toml
+from deploy.plan import TRANSPORTS, Plan, PlanError, load
 from replay_server import Client, ReplayError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
@@ -35,8 +36,7 @@ from replay_server.training.runs import METRICS, Metrics, commit, make_folder, w
 
 COMMAND = "demo"
 CONFIG = "config.toml"
-TRANSPORTS = ("udp", "zmq", "dpdk", "dpdk-memif", "loopback")
-START_S = 30.0
+PLAN, ALONE = "single-learner-coarse", "gpu-only"
 LINE_S = 1.0
 
 
@@ -49,55 +49,28 @@ def run_folder(args: options.Demo) -> Path:
 
 
 class Demo:
-    """The three processes of a run, and what their metrics say."""
+    """The processes of a run, and what their metrics say."""
 
-    def __init__(self, args: options.Demo, settings: Preset, folder: Path) -> None:
+    def __init__(
+        self, args: options.Demo, settings: Preset, folder: Path, plan: Plan | None = None
+    ) -> None:
         self.args, self.settings, self.folder = args, settings, folder
         self.metrics = Metrics(folder)
         self.progress = Progress()
-        self.processes: list[Process] = []
         self.begin = time.monotonic()
-        self.address = ""  # what the server says of itself
         self.network = network(args.transport)
-
-    def start(self, name: str, *command: str) -> Process:
-        """One more process, its output in RUN/NAME.log."""
-        full = [sys.executable, "-u", "-m", "replay_server", *command]
-        full = (self.network.served if name == "server" else self.network.reached)(full)
-        process = Process(name, full, self.folder / f"{name}.log")
-        self.processes.append(process)
-        return process
+        plan = plan or load(args.plan)
+        self.fleet = Fleet(plan, settings, folder, self.network, self.progress.say)
 
     def start_all(self) -> None:
-        """Server first: the others need its address, which it prints once it serves."""
-        toml = self.folder / "server.toml"
-        toml.write_text(server_toml(self.settings, url=self.network.url, seed=self.args.seed))
-        metrics = ["--metrics", self.args.metrics] if self.args.metrics else []
-        server = self.start("server", "serve", str(toml), *metrics)
-        self.address = address = self.wait_for_address(server)
-        self.progress.say(f"serving at {address}; actor and learner are starting")
-        common = ["--config", str(self.folder / CONFIG), "--run", str(self.folder)]
-        for name, command in (("learner", ["learner", "train"]), ("actor", ["actor"])):
-            self.start(name, *command, "--server", self.network.address(address), *common)
-
-    def wait_for_address(self, server: Process) -> str:
-        """The url in the server's line "serving at URL"; RuntimeError where none comes."""
-        until = time.monotonic() + START_S
-        while time.monotonic() < until and server.ended() is None:
-            for line in server.log.read_text().splitlines():
-                if line.startswith("serving at "):
-                    return line.split()[2]
-            time.sleep(0.02)
-        raise RuntimeError(f"the server did not start:\n{server.last_lines()}")
+        """Every process of the plan."""
+        self.fleet.start_all(self.args)
 
     def watch(self, stop: Stop) -> Mapping[str, Any] | None:
         """Until solved, out of time, or asked to stop; the learner's event "solved", or None."""
         line_at = time.monotonic()
         while not stop.wait(0.1):
-            for process in self.processes:
-                code = process.ended()
-                if code or (code == 0 and process.name == "server"):
-                    raise RuntimeError(f"{process.name} ended ({code}):\n{process.last_lines()}")
+            self.fleet.look()
             lines = self.metrics.read("learner")
             solved = [line for line in lines if line.get("event") == "solved"]
             if solved:
@@ -110,9 +83,9 @@ class Demo:
         return None
 
     def used_up(self) -> bool:
-        """Has the actor played all its steps, and the learner stopped learning from them?"""
-        actor = next(process for process in self.processes if process.name == "actor")
-        if actor.ended() is None:
+        """Have the actors played all their steps, and the learner stopped learning from them?"""
+        actors = self.fleet.of_kind("actor")
+        if not actors or any(actor.ended() is None for actor in actors):
             return False
         return self.newest("learner", "perf/learner_sps").get("perf/learner_sps", 1) == 0
 
@@ -121,9 +94,22 @@ class Demo:
         lines = reversed(self.metrics.read(program))
         return next((line for line in lines if name in line), {})
 
+    def acting(self) -> dict[str, Any]:
+        """The newest line of each actor as one: steps and rates added up, the rest averaged over
+        those that have it; empty before the first."""
+        lines = [self.newest(f"actor-{i}", "perf/env_sps") for i in range(self.settings.actors)]
+        lines = [line for line in lines if line]
+        joined: dict[str, Any] = {}
+        for name in {name for line in lines for name in line}:
+            values = [v for v in (line.get(name) for line in lines) if isinstance(v, int | float)]
+            if values:
+                added = name in ("step", "perf/env_sps")
+                joined[name] = sum(values) if added else sum(values) / len(values)
+        return joined
+
     def show_progress(self) -> None:
         """One line: what goes in, what comes out, how well it plays."""
-        actor = self.newest("actor-0", "perf/env_sps")
+        actor = self.acting()
         learner = self.newest("learner", "perf/learner_sps")
         greedy = self.newest("learner", "charts/greedy_return")
         elapsed = time.monotonic() - self.begin
@@ -165,10 +151,11 @@ class Demo:
 
     def summary(self, solved: Mapping[str, Any] | None) -> dict[str, Any]:
         """What happened, from the programs' metrics and the server's own counters."""
-        actor = [line for line in self.metrics.read("actor-0") if "step" in line]
+        names = [f"actor-{i}" for i in range(self.settings.actors)]
+        actor = [line for name in names for line in self.metrics.read(name) if "step" in line]
         learner = [line for line in self.metrics.read("learner") if "step" in line]
-        first = actor[0]["time"] - 1.0 if actor else None
-        with self.network.own(), Client(self.address) as client:
+        first = min((line["time"] for line in actor), default=1.0) - 1.0 if actor else None
+        with self.network.own(), Client(self.fleet.address) as client:
             counters = client.stats().counters
         solved = solved or {}
         learner_steps = solved.get("learner_step", learner[-1]["step"] if learner else 0)
@@ -180,12 +167,14 @@ class Demo:
             "eval_episodes": solved.get("eval_episodes", 0),
             "greedy_return_best": _most(learner, "charts/greedy_return"),
             "train_seconds": solved["solved_at"] - first if solved and first else None,
-            "env_steps": actor[-1]["step"] if actor else 0,
+            "env_steps": self.acting().get("step", 0),
             "unacknowledged_most": _most(actor, "replay/unacknowledged"),
             "steps_ahead_most": _most(actor, "replay/steps_ahead"),
             "learner_steps": learner_steps,
             "batch": self.settings.batch,
             "transport": self.network.summary_name or self.args.transport,
+            "plan": self.fleet.plan.policy,
+            "restarts": sum(self.fleet.restarts.values()),
             "checkpoint": solved.get("checkpoint"),
             "commit": commit(),
             "settings": dataclasses.asdict(self.settings),
@@ -193,25 +182,9 @@ class Demo:
         }
 
     def close(self) -> None:
-        """Ends actor, learner and server, in that order, whatever state they are in."""
+        """Ends every process, the server last."""
         self.progress.close()
-        order = {"actor": 0, "learner": 1, "server": 2}
-        for process in sorted(self.processes, key=lambda process: order[process.name]):
-            process.end()
-            if process.killed:
-                self.progress.say(killed(process.name, self.folder))
-        self.network.close()
-
-
-def killed(name: str, folder: Path) -> str:
-    """That a program had to be killed, and what is lost of a learner's work."""
-    said = f"the {name} did not end within {GRACE_S:g} s of being told to, and was killed"
-    if name != "learner":
-        return said
-    kept = [path.stem.rpartition("-")[2] for path in (folder / "checkpoints").glob("*-*.json")]
-    step = max((int(number) for number in kept if number.isdigit()), default=None)
-    since = "" if step is None else f" since its newest checkpoint (learner step {step})"
-    return f"{said}: what it learned{since} is lost"
+        self.fleet.close()
 
 
 def _shown(mean_return: float | None) -> str:
@@ -241,10 +214,12 @@ def _most(lines: list[dict[str, Any]], name: str) -> float | None:
     return max((line[name] for line in lines if line.get(name) is not None), default=None)
 
 
-def over_network(args: options.Demo, settings: Preset, folder: Path) -> dict[str, Any] | None:
-    """The run as three programs; its summary, or None if it was interrupted."""
+def over_network(
+    args: options.Demo, settings: Preset, folder: Path, plan: Plan
+) -> dict[str, Any] | None:
+    """The run as the plan's programs; its summary, or None if it was interrupted."""
     with Stop() as stop:
-        demo = Demo(args, settings, folder)
+        demo = Demo(args, settings, folder, plan)
         try:
             demo.start_all()
             solved = demo.watch(stop)
@@ -272,16 +247,44 @@ def tables_of(
     return tables
 
 
-def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict[str, Any]]]:
-    """The demo's options and settings, and the tables of the programs it starts."""
-    parser = options.parser_of(options.Demo, COMMAND, __doc__.splitlines()[0])
+def planned(args: options.Demo) -> Plan:
+    """The plan that is asked for, with the transport that is; PlanError. `--transport loopback`
+    means all in one process, whose plan is gpu-only."""
+    if args.transport == "loopback" and args.plan == PLAN:
+        args.plan = ALONE
+    plan = load(args.plan)
+    if args.transport:
+        alone = plan.policy == ALONE
+        if alone != (args.transport == "loopback"):
+            right = "loopback" if alone else ", ".join(TRANSPORTS[:-1])
+            raise PlanError(
+                f"--transport {args.transport}: the processes of plan {args.plan} meet over {right}"
+            )
+        plan = dataclasses.replace(plan, transport=args.transport)
+    args.transport = plan.transport
+    return plan
+
+
+def parsed(
+    argv: list[str] | None, command: str = COMMAND
+) -> tuple[options.Demo, Preset, dict[str, dict[str, Any]], Plan]:
+    """The options and settings of a run, the tables of the programs it starts, and its plan."""
+    parser = options.parser_of(options.Demo, command, __doc__.splitlines()[0])
     given = vars(parser.parse_args(argv))
     config = given.pop("config")
     in_file = options.values_in(parser, config)
     args, settings = options.checked(
         options.Demo, parser, {**in_file.get("demo", {}), **given}, check_playable
     )
-    settings = changed(settings, actors=1)  # as many as are started here: the ladder is theirs
+    if args.transport and args.transport not in TRANSPORTS:
+        close = nearest(args.transport, TRANSPORTS)
+        parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
+    try:
+        plan = planned(args)
+    except PlanError as wrong:
+        parser.error(str(wrong))
+    # as many as are started here: the ladder is theirs
+    settings = changed(settings, actors=plan.process_of("actor").replicas)
     if args.solve_at is None:
         args.solve_at = settings.mark
     if args.require_solved and args.solve_at is None:
@@ -290,9 +293,6 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
         parser.error(
             f"{args.run} holds a run already ({METRICS} is there); name another folder with --run"
         )
-    if args.transport not in TRANSPORTS:
-        close = nearest(args.transport, TRANSPORTS)
-        parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
     if not 0 < args.minutes < math.inf:
         said = f"--minutes {args.minutes:g}: say how long to learn at most"
         parser.error(f"{said}: a number of minutes above 0")
@@ -300,37 +300,46 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
         parser.error("--metrics is for a server of its own; say --transport udp, zmq or dpdk")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     try:
-        return args, settings, tables_of(given, in_file, values)
+        return args, settings, tables_of(given, in_file, values), plan
     except ValueError as wrong:
         parser.error(str(wrong))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The program; returns its exit code."""
-    args, settings, tables = parsed(argv)
+def main(argv: list[str] | None = None, command: str = COMMAND) -> int:
+    """The program, `demo` or `run`; returns its exit code."""
+    args, settings, tables, plan = parsed(argv, command)
+    if args.explain:
+        print(explained(plan))
+        return 0
     try:
-        return whole_run(args, settings, tables)
+        return whole_run(args, settings, tables, plan, command)
     except BrokenPipeError:
         raise  # nobody reads what is printed
     except (RuntimeError, ReplayError, ValueError, OSError) as error:
-        print(f"demo: {error}", file=sys.stderr)
+        print(f"{command}: {error}", file=sys.stderr)
         return 2
 
 
-def whole_run(args: options.Demo, settings: Preset, tables: Mapping[str, Any]) -> int:
+def whole_run(
+    args: options.Demo, settings: Preset, tables: Mapping[str, Any], plan: Plan, command: str
+) -> int:
     """From the run's folder to its summary; the exit code."""
     folder = args.run = run_folder(args)
     make_folder(folder)
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     del values["run"]  # so that the file starts another run, not this one again
-    options.save(folder / CONFIG, COMMAND, values, **tables)
-    print(f"demo: seed {args.seed}, transport {args.transport}, run folder {folder}", flush=True)
+    options.save(folder / CONFIG, command, values, **tables)
+    cut = f"plan {args.plan}, " * (command != COMMAND)
+    print(
+        f"{command}: {cut}seed {args.seed}, transport {args.transport}, run folder {folder}",
+        flush=True,
+    )
     if args.transport == "loopback":
         from deploy.sync import in_turn
 
         summary = in_turn(args, settings)
     else:
-        summary = over_network(args, settings, folder)
+        summary = over_network(args, settings, folder, plan)
     if summary is None:
         print("interrupted: nothing is left running")
         return 130

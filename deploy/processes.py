@@ -10,7 +10,7 @@ import ctypes
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -25,7 +25,14 @@ def _die_with_parent() -> None:
 class Process:
     """One program with its output in a file."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """variables: its environment; None: this program's."""
         self.name, self.log = name, log
         self.killed = False  # it did not end by itself when it was told to
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +42,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=variables,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )

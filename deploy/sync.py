@@ -20,14 +20,17 @@ import numpy as np
 import torch
 
 from actor.actor import Actor
+from actor.inference import Inference
 from deploy.table import TABLE, needed, table_for
 from learner.dqn import Update
 from learner.judge import Judge, save
 from learner.learner import Learner
+from learner.program import STEPS_PER_UPDATE
 from replay_server import Batch, Client, Server, Table
 from replay_server.requests.draws import BATCH_DEFAULT
 from replay_server.training.contact import Stop
 from replay_server.training.envs import action_count, make_envs
+from replay_server.training.loop import Weights, learn
 from replay_server.training.networks import network_from
 from replay_server.training.options import begin_run, keep
 from replay_server.training.presets import Preset
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 
     from replay_server.training.options import Demo
 
-STEPS_PER_UPDATE = 16.0
 EVALUATE_EVERY = 500
 LOG_S = 1.0
 
@@ -91,27 +93,35 @@ class InTurn:
         self.actor = Actor(
             envs=self.envs,
             spec=table.step,
-            network=network,
+            inference=Inference(network),
             preset=settings,
             number=0,
             actors=1,
             seed=seed,
             writer=self.actor_client.writer(TABLE, autoreset=self.envs),
+            newest=self.newest,
         )
         self.owed = 0.0
-        self.pull_at = 0
+        self.pull_at = self.version = 0
         self.publish()
 
     def publish(self) -> None:
         """The online net as a new version."""
         self.client.publish_weights(self.learner.weights())
 
+    def newest(self) -> Weights:
+        """Before a step: newer weights, where it is time to look for them."""
+        if self.actor.env_steps < self.pull_at:
+            return None
+        self.pull_at = self.actor.env_steps + self.settings.pull_every
+        pulled = self.actor_client.pull_weights(newer_than=self.version)
+        if pulled is None:
+            return None
+        self.version, weights = pulled
+        return weights
+
     def collect(self) -> None:
-        """One step of every environment, acknowledged; weights where they are due."""
-        if self.actor.env_steps >= self.pull_at:
-            pulled = self.actor_client.pull_weights()
-            self.actor.load(pulled[1])
-            self.pull_at = self.actor.env_steps + self.settings.pull_every
+        """One step of every environment, acknowledged."""
         stored = self.actor.step()
         self.actor.writer.flush()
         if self.client.can_sample(TABLE, self.settings.batch):
@@ -119,12 +129,20 @@ class InTurn:
 
     def learn(self) -> Turn:
         """One batch, one update, its priorities."""
-        batch = self.client.sample(TABLE, self.settings.batch, beta=self.learner.beta())
-        update, priorities = self.learner.learn(batch)
-        self.client.update_priorities(TABLE, batch.keys, priorities)
+        learn(self, self.learner, self.learner)
         if self.learner.step % self.settings.publish_every == 0:
             self.publish()
-        return Turn(batch, update, priorities)
+        return Turn(self.batch, self.learner.update, self.priorities)
+
+    def sample(self) -> Batch:
+        """The learner's batch."""
+        self.batch = self.client.sample(TABLE, self.settings.batch, beta=self.learner.beta())
+        return self.batch
+
+    def update(self, batch: Batch, priorities: np.ndarray) -> None:
+        """The learner's new priorities, set before anything else happens."""
+        self.priorities = priorities
+        self.client.update_priorities(TABLE, batch.keys, priorities)
 
     def rounds(self) -> Iterator[Turn | None]:
         """None behind each step of the environments, then its updates, until the steps are done."""
@@ -240,13 +258,14 @@ class Watch:
         rates = [(d - b) / (now - self.at) for d, b in zip(done, self.before, strict=True)]
         self.at, self.before = now, done
         info = self.parts.client.table(TABLE)
-        mean = float(np.mean(actor.returns)) if actor.returns else None
+        played = actor.collector
+        mean = played.mean_return()
         self.run.log(
             done[1],
             **{
                 "charts/episodic_return": mean,
-                "charts/episodic_length": float(np.mean(actor.lengths)) if actor.lengths else None,
-                "charts/epsilon": float(actor.epsilon.mean()),
+                "charts/episodic_length": played.mean_length(),
+                "charts/epsilon": float(played.epsilon.mean()),
                 "losses/td": float(turn.update.td.mean()),
                 "losses/q_values": turn.update.q_mean,
                 "losses/grad_norm": turn.update.gradient_norm,

@@ -109,6 +109,55 @@ def optimizer_from(preset: Preset, network: nn.Module) -> torch.optim.Optimizer:
     raise ValueError(f"optimizer {preset.optimizer!r}; expected adam or rmsprop")
 
 
+class NotFinite(ValueError):
+    """A loss or gradient that is NaN or infinite. `items`: which of the batch are, int64 [K]."""
+
+    def __init__(self, sentence: str, items: np.ndarray) -> None:
+        self.items = items
+        super().__init__(sentence)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What a batch says of the parameters: `of` holds one tensor for each, in their order.
+
+    td: |TD|, unweighted, by the weights before the step, [B]. loss, q_mean: []. weights: the
+    importance weights, [B].
+    """
+
+    of: list[Tensor]
+    loss: Tensor
+    td: Tensor
+    q_mean: Tensor
+    weights: Tensor
+
+
+def gradients(
+    online: nn.Module,
+    target: nn.Module,
+    batch: Transitions,
+    *,
+    huber_delta: float | None = 1.0,
+) -> Gradients:
+    """Of the weighted loss, by the parameters of `online`; no weight changes. The nets take
+    `batch.observations` and give [B, A]."""
+    with torch.no_grad():
+        value = double_q_value(online(batch.next_observations), target(batch.next_observations))
+    q = online(batch.observations)  # [B, A]
+    td = td_error(q, batch.actions.long(), batch.rewards, batch.discounts, value)  # [B]
+    loss = weighted_loss(td, batch.weights, huber_delta)
+    of = torch.autograd.grad(loss, list(online.parameters()))
+    return Gradients(list(of), loss.detach(), td.detach().abs(), q.detach().mean(), batch.weights)
+
+
+def require_finite(found: Gradients, norm: Tensor) -> None:
+    """NotFinite where the loss, or the norm of its gradient, is."""
+    if not torch.isfinite(found.loss + norm):
+        items = (~torch.isfinite(found.td * found.weights)).nonzero()[:, 0].cpu().numpy()
+        sentence = f"loss {found.loss.item()}, norm of the gradient {norm.item()}"
+        raise NotFinite(sentence, items)
+
+
 @dataclass(frozen=True)
 class Update:
     """What one update reports; `td` is |TD|, float32 [B], unweighted, before the step."""
@@ -119,12 +168,30 @@ class Update:
     gradient_norm: float
 
 
-class NotFinite(ValueError):
-    """A loss or gradient that is NaN or infinite. `items`: which of the batch are, int64 [K]."""
+def apply(
+    online: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    found: Gradients,
+    *,
+    clip_norm: float | None = 10.0,
+) -> Update:
+    """One step of the optimizer, by gradients whose norm is cut to `clip_norm`.
 
-    def __init__(self, sentence: str, items: np.ndarray) -> None:
-        self.items = items
-        super().__init__(sentence)
+    NotFinite where the loss or the gradient is: no weight and no state of the optimizer has been
+    touched then.
+    """
+    parameters = list(online.parameters())
+    for parameter, gradient in zip(parameters, found.of, strict=True):
+        parameter.grad = gradient
+    limit = float("inf") if clip_norm is None else clip_norm
+    norm = nn.utils.clip_grad_norm_(parameters, limit)
+    try:
+        require_finite(found, norm)
+    except NotFinite:
+        optimizer.zero_grad(set_to_none=True)
+        raise
+    optimizer.step()
+    return Update(found.loss.item(), found.td.cpu().numpy(), found.q_mean.item(), norm.item())
 
 
 def update(
@@ -136,29 +203,6 @@ def update(
     huber_delta: float | None = 1.0,
     clip_norm: float | None = 10.0,
 ) -> Update:
-    """One gradient step of `online`. The nets take `batch.observations` and give [B, A].
-
-    NotFinite where the loss or the gradient is: no weight and no state of the optimizer has been
-    touched then.
-    """
-    with torch.no_grad():
-        value = double_q_value(online(batch.next_observations), target(batch.next_observations))
-    q = online(batch.observations)  # [B, A]
-    td = td_error(q, batch.actions.long(), batch.rewards, batch.discounts, value)  # [B]
-    loss = weighted_loss(td, batch.weights, huber_delta)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    limit = float("inf") if clip_norm is None else clip_norm
-    norm = nn.utils.clip_grad_norm_(online.parameters(), limit)
-    if not torch.isfinite(loss.detach() + norm):
-        error = td.detach().abs() * batch.weights
-        items = (~torch.isfinite(error)).nonzero()[:, 0].cpu().numpy()
-        optimizer.zero_grad(set_to_none=True)
-        raise NotFinite(f"loss {loss.item()}, norm of the gradient {norm.item()}", items)
-    optimizer.step()
-    return Update(
-        loss=loss.item(),
-        td=td.detach().abs().cpu().numpy(),
-        q_mean=q.detach().mean().item(),
-        gradient_norm=norm.item(),
-    )
+    """Both: one gradient step of `online`."""
+    found = gradients(online, target, batch, huber_delta=huber_delta)
+    return apply(online, optimizer, found, clip_norm=clip_norm)

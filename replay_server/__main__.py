@@ -6,7 +6,8 @@
                     --ladder: the same work over every transport, beside the paper's result T1
     doctor          says what this host can carry the server over, and what it lacks; --json too
     keygen FOLDER   makes the key files with which zmq+tcp:// servers know their clients
-    demo, actor, learner    the training programs (programs.py); they need the extra [train]
+    demo, run, actor, learner    the training programs (programs.py); they need the extra [train]
+    environments, together       what `run` starts beside them (docs/plans.md)
 
 Exit codes: 0 stopped or done; 1 this host does not give what is asked for now (a port in use, no
 free memory or hugepage), or the network card was taken away: starting again may help; 2 something

@@ -21,8 +21,11 @@ def raised(what: str, error: Exception) -> str:
 
 @contextlib.contextmanager
 def environments(env_id: str, what: str) -> Iterator[None]:
-    """A stranger's code runs within: what its `what` ("step") raises is an EnvError."""
+    """A stranger's code runs within: what its `what` ("step") raises is an EnvError; one that says
+    so already is passed on."""
     try:
         yield
+    except EnvError:
+        raise
     except Exception as error:
         raise EnvError(f"environment {env_id!r}: {raised(f'its {what}', error)}") from error

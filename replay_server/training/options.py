@@ -73,6 +73,14 @@ class Actor(Common):
     unacknowledged_max: int = option(
         "Steps this actor may be ahead of what the server acknowledged; 0: as --steps-ahead.", 0
     )
+    environments: str = option(
+        "Where workers step the environments: tcp://HOST:PORT, several with commas; empty: here.",
+        "",
+        shown="URLS",
+    )
+    turns: str = option(
+        "Steps in turn with the learner that has --turns there: the run repeats.", "", shown="URL"
+    )
     ledger: bool = option("Write every acknowledged (key, hash of the row) to RUN.", False)
     patience: float = option(
         "Seconds to wait for a server or learner that is gone, or a writer place.", 600.0
@@ -88,6 +96,21 @@ class Train(Common):
     resume: Path | None = option(
         "Run folder to go on from; its options are taken over.", None, saved=False, shown="FOLDER"
     )
+    gradients: str = option(
+        "Draws no batches: applies gradients of other learners, who send them to this tcp://HOST:"
+        "PORT.",
+        "",
+        shown="URL",
+    )
+    central: str = option(
+        "Sends gradients to the learner that has --gradients there, and takes its weights.",
+        "",
+        shown="URL",
+    )
+    turns: str = option(
+        "Learns in turn with all actors, who have --turns there: the run repeats.", "", shown="URL"
+    )
+    number: int = option("Which of several learners with --central this is, from 1.", 0)
     device: str = option("Where the nets live: cpu, cuda, or auto: a GPU if there is one.", "auto")
     updates: int = option("Learner steps after which training ends; 0 is no end.", 0)
     solve_at: float | None = option("Mean greedy return that counts as solved.", None)
@@ -104,8 +127,17 @@ class Demo(Common):
     run: Path = option(
         "Run folder; a new one below runs/ where none is named.", Path(), shown="FOLDER"
     )
+    plan: str = option(
+        "Which fragments of the loop share a process: a plan that ships, or a file .toml.",
+        "single-learner-coarse",
+    )
+    explain: bool = option(
+        "Print the loop's graph and how the plan cuts it; start nothing.", False, saved=False
+    )
     transport: str = option(
-        "udp, zmq, dpdk (as root), dpdk-memif, or loopback: all in one process, in turn.", "udp"
+        "udp, zmq, dpdk (as root), dpdk-memif, or loopback: all in one process, in turn; not "
+        "given: the plan's.",
+        "",
     )
     solve_at: float | None = option(
         "Mean greedy return over 20 and 20 episodes that is solved; not given: the preset's mark.",

@@ -20,18 +20,26 @@ from ..errors import ConfigError
 
 @dataclass(frozen=True)
 class Program:
-    """A package with a __main__, the words its command line begins with, and what it does."""
+    """A package's module with a main, the words its command line begins with, what it does."""
 
     package: str
     first: tuple[str, ...]
     sentence: str
+    module: str = "__main__"
 
 
 PROGRAMS = {
     "demo": Program(
         "deploy", ("demo",), "server, actor and learner here, until CartPole is solved"
     ),
+    "run": Program("deploy", ("run",), "the training loop on processes, by a plan"),
     "actor": Program("actor", (), "play environments and push every step"),
+    "environments": Program(
+        "actor", (), "step environments for an actor that is elsewhere", module="worker"
+    ),
+    "together": Program(
+        "deploy", (), "actor and learner in one process, as `run` starts them", module="together"
+    ),
     "learner": Program("learner", (), "train on what the server draws, or evaluate a checkpoint"),
 }
 NEEDED = ("torch", "gymnasium", "safetensors", "matplotlib")  # the extra [train]
@@ -53,4 +61,4 @@ def run_program(name: str, arguments: Sequence[str]) -> int:
         )
     program = PROGRAMS[name]
     sys.path.insert(0, str(home()))
-    return import_module(f"{program.package}.__main__").main([*program.first, *arguments])
+    return import_module(f"{program.package}.{program.module}").main([*program.first, *arguments])

@@ -315,6 +315,22 @@ class Phases:
         return ", ".join(f"{name} {share:.1%}" for share, name in shares)
 
 
+class Timed:
+    """A part of a loop, whose every call counts as one phase."""
+
+    def __init__(self, part: Any, phases: Phases, name: str) -> None:
+        self._part, self._phases, self._name = part, phases, name
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        call = getattr(self._part, method)
+
+        def timed(*arguments: Any) -> Any:
+            with self._phases(self._name):
+                return call(*arguments)
+
+        return timed
+
+
 def fraction(seconds: Mapping[str, float], name: str, among: tuple[str, ...]) -> float:
     """The seconds of one phase as a share of those of all phases in `among`; 0 without any."""
     whole = sum(seconds.get(part, 0.0) for part in among)

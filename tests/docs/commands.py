@@ -19,9 +19,10 @@ from pathlib import Path
 from pages import SPAN, blocks_of, prose_of
 
 SHELL = ("", "sh")
-COMMANDS = ("serve", "stats", "bench", "doctor", "keygen", "demo", "actor", "learner")
+COMMANDS = ("serve", "stats", "bench", "doctor", "keygen", "demo", "run", "actor")
+COMMANDS += ("learner", "environments", "together")
 MODULES = {"replay_server": COMMANDS, "actor": (), "learner": ("train", "evaluate")}
-MODULES |= {"deploy": ("demo",)}
+MODULES |= {"deploy": ("demo", "run")}
 OPTION = re.compile(r"^--[a-z][a-z-]*")
 FOLDERS = (
     "actor",
@@ -126,8 +127,8 @@ def wrong_options(module: str, words: list[str]) -> str:
             command, words = [module, words[0]], words[1:]
             if command[1] in MODULES and module == "replay_server":
                 return wrong_options(command[1], words)
-            if command == ["replay_server", "demo"]:
-                command = ["deploy", "demo"]
+            if command in (["replay_server", "demo"], ["replay_server", "run"]):
+                command = ["deploy", command[1]]
     known = options_of(*command)
     for word in words:
         option = OPTION.match(word)

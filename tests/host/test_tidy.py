@@ -199,7 +199,7 @@ PYTHON_ROOMS = {
     | {"observe.stats", "observe.measures", "serving.zmq_transport"},
     "observe": {"base", "support", "face", "training.programs"},
     "serving": {"base", "support", "face", "observe", "training.envs"},
-    "training": {"base", "support", "requests", "face"},
+    "training": {"base", "support", "requests", "face", "writing.anchors", "writing.autoreset"},
     "bench": {"base", "support", "face", "serving"},
     "integrations": {"base", "support", "face"},
 }
@@ -406,6 +406,8 @@ def test_only_transports_know_what_they_carry_over():
     """Given the whole tree. Expect rte_ only in the dpdk transport, zmq only in its transport."""
     not_dpdk = [path for path in NATIVE if path.parent != ROOT / "native/dpdk"]
     zmq_users = ("zmq_transport.py", "test_zmq.py", "pickle_zmq.py")
+    zmq_users += ("remote.py", "worker.py", "central.py", "turns.py")  # edges that a plan cuts
+    zmq_users += ("workers.py", "test_remote_environments.py", "test_central.py", "test_turns.py")
     assert places(not_dpdk, r"\brte_\w|<rte_") == []
     assert places(NATIVE, r"<zmq") == []
     assert places(tracked("*.py"), r"^\s*(import|from) zmq\b", but=zmq_users) == []
@@ -413,12 +415,13 @@ def test_only_transports_know_what_they_carry_over():
 
 def test_python_imports_follow_the_layers():
     """Given the packages. Expect torch in what trains only, one importer of the extension, and the
-    actor and the learner beside each other: what they share is replay_server/training/. The demo
-    knows their command lines, but for the one that is both in turn."""
+    actor and the learner beside each other: what they share is replay_server/training/. What places
+    them knows their command lines, but for what is both in one process."""
     face = tracked("replay_server/*.py")
     shared = ("training/networks.py", "training/weights.py")
     library = [path for path in face if not str(path).endswith(shared)]
-    places_them = [path for path in tracked("deploy/*.py") if path.name != "sync.py"]
+    both = ("sync.py", "together.py")
+    places_them = [path for path in tracked("deploy/*.py") if path.name not in both]
     torch = places(library + places_them, r"^(import|from) torch\b")
     torch += places(library, r"^\s*(import|from) .*\b(networks|training\.weights)\b")
     learning = places(face, r"^\s*(import|from) (actor|learner|deploy)\b")

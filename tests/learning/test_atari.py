@@ -378,7 +378,7 @@ def test_presets_fit_their_environments_and_the_server(tmp_path):
     server.toml that can be read, without ale-py, as the same table."""
     assert preset_for("", "ALE/Breakout-v5") == "atari" and preset_for("", "") == "cartpole"
     assert preset_for("apex-paper", "ALE/Pong-v5") == "apex-paper"
-    args, settings, _ = parsed(["--env", "ALE/Breakout-v5"])
+    args, settings, *_ = parsed(["--env", "ALE/Breakout-v5"])
     assert (args.preset, args.solve_at, settings.stack, settings.actors) == ("atari", None, 4, 1)
     assert parsed([])[0].solve_at == 490.0, "only CartPole has a mark to reach"
     for name in ("atari", "apex-paper"):

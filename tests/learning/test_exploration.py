@@ -122,7 +122,7 @@ def test_initial_priorities_are_the_learners_td_of_each_item(mode, n):
     for step in range(50):
         if step == 25:
             scale = 2.0
-            window.refresh(lambda stacks: table_q(stacks["observation"], 2.0))
+            window.renew(table_q(window.held()["observation"], 2.0))
         q = table_q(stack.array, scale)
         action = rng.integers(0, 3, 4)
         after, reward, terminated, truncated, infos = envs.step(action)

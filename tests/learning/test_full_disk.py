@@ -23,8 +23,7 @@ import torch
 from test_runs import series
 
 from deploy.table import table_for
-from learner import __main__ as program
-from learner import checkpoint
+from learner import checkpoint, program
 from learner import judge as solved
 from learner.learner import Learner
 from replay_server import Client, MinSize, NStep, Server, Table

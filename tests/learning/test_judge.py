@@ -15,9 +15,10 @@ import torch
 from gymnasium.wrappers import TimeLimit
 from until import until
 
-from deploy import demo as demo_module
 from deploy import sync
 from deploy.demo import Demo
+from deploy.fleet import killed
+from deploy.launch import Command
 from deploy.processes import Process
 from deploy.table import TABLE, table_for
 from learner import checkpoint, evaluate
@@ -238,7 +239,8 @@ def test_a_demo_says_what_it_killed_and_what_is_lost(tmp_path, monkeypatch, caps
     for name in ("learner", "actor"):
         process = Process(name, [sys.executable, "-c", deaf], tmp_path / f"{name}.log")
         monkeypatch.setattr(process, "end", lambda real=process.end: real(0.0))
-        demo.processes.append(process)
+        demo.fleet.processes.append(process)
+        demo.fleet.asked[name] = Command(name, name, ())
         until(lambda log=process.log: "deaf" in log.read_text(), "deaf", said=process.last_lines)
     folder = tmp_path / "checkpoints"
     checkpoint.save(folder, "step-000000900", {"w": torch.zeros(1)}, {"learner_step": 900})
@@ -250,7 +252,7 @@ def test_a_demo_says_what_it_killed_and_what_is_lost(tmp_path, monkeypatch, caps
     assert told[1].endswith(
         "what it learned since its newest checkpoint (learner step 1000) is lost"
     )
-    assert demo_module.killed("learner", tmp_path / "none").endswith("what it learned is lost")
+    assert killed("learner", "learner", tmp_path / "none").endswith("what it learned is lost")
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])

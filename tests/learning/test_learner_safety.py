@@ -22,7 +22,7 @@ from given import batch_from
 
 from actor.__main__ import Program
 from actor.__main__ import main as actor_main
-from actor.actor import Actor
+from actor.inference import Inference
 from deploy.table import table_for
 from learner import checkpoint, dqn
 from learner.__main__ import Program as LearnerProgram
@@ -274,9 +274,8 @@ def test_an_actor_refuses_weights_that_are_not_finite():
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     spoilt = {name: torch.full_like(tensor, np.inf) for name, tensor in before.items()}
     document = {"learner": json.dumps({"learner_step": 5})}
-    actor = SimpleNamespace(network=network)
     with pytest.raises(WeightsError, match=r"learner step 5: .* is not finite"):
-        Actor.load(actor, safetensors.torch.save(spoilt, document))
+        Inference(network).load(safetensors.torch.save(spoilt, document))
     assert all(torch.equal(before[name], part) for name, part in network.state_dict().items())
 
 
@@ -513,16 +512,16 @@ def test_weights_that_do_not_fit_are_left_out_and_told_once(tmp_path, capsys):
         program = Program(args, chosen, Stop())
         try:
             program.connect()
-            own = to_bytes(program.actor.network.state_dict(), 0)
+            own = to_bytes(program.actor.inference.network.state_dict(), 0)
             client.publish_weights(wrong)
             program.client.ping()
-            program.pull()
-            assert to_bytes(program.actor.network.state_dict(), 0) == own
+            program.actor.load(program.pull())
+            assert to_bytes(program.actor.inference.network.state_dict(), 0) == own
             assert (program.version, program.refused, program.actor.learner_step) == (2, 2, -1)
             program.actor.step()
             client.publish_weights(Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3).weights())
             program.client.ping()
-            program.pull()
+            program.actor.load(program.pull())
             assert (program.version, program.refused, program.actor.learner_step) == (3, 2, 0)
         finally:
             program.close()
@@ -553,6 +552,7 @@ def test_a_learner_that_is_not_alone_says_so_once():
     program = SimpleNamespace(
         version=0,
         alone=True,
+        leads=True,
         args=SimpleNamespace(server="udp://host:1"),
         progress=SimpleNamespace(say=said.append),
         client=SimpleNamespace(publish_weights=lambda _: next(versions)),

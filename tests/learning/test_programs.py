@@ -410,8 +410,8 @@ def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):
     args = options.Demo(run=tmp_path)
     demo = Demo(args, SETTINGS, tmp_path)
     with Server([table_for(SETTINGS)], "udp://127.0.0.1:0") as server:
-        monkeypatch.setattr(demo, "start", lambda *_: None)
-        monkeypatch.setattr(demo, "wait_for_address", lambda _: server.address)
+        monkeypatch.setattr(demo.fleet, "start", lambda *_: None)
+        monkeypatch.setattr(demo.fleet, "wait_for_address", lambda _: server.address)
         demo.start_all()
         assert server.counters()["sessions"] == 0
         told = demo.summary(None)["server_counters"]

@@ -95,7 +95,7 @@ def test_batches_and_losses_are_those_of_a_replay_in_this_process():
     """Given the same seed, a ring that goes around and a beta that rises. Expect each batch and
     each loss to be equal, and the two nets at the end."""
     with InTurn(SETTINGS, seed=11) as parts:
-        spec = parts.actor.spec
+        spec = parts.actor.collector.spec
         replay = Replay(
             SETTINGS.capacity, NStep(SETTINGS.n)._resolve(spec).offsets, {}, SETTINGS.alpha, 11,
             CONSTANTS,

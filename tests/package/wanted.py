@@ -19,7 +19,7 @@ def in_wheel() -> set[str]:
     """The package, its compiled core, and below it the programs with their configurations."""
     package = files("replay_server", "**/*.py", "py.typed") | {ENGINE}
     programs = {name for folder in PROGRAMS for name in files(folder, "**/*.py")}
-    programs |= files("deploy", "*.toml", "*.json", "*.sh")
+    programs |= files("deploy", "*.toml", "plans/*.toml", "*.json", "*.sh")
     return package | {f"replay_server/_programs/{name}" for name in programs}
 
 

@@ -24,6 +24,7 @@ import torch
 
 from actor.actor import Actor
 from actor.bounds import Ahead
+from actor.inference import Inference
 from replay_server import Client, NStep, Prioritized, Ready, Server, Table, spec_from
 from replay_server.support.arguments import option, parse
 from replay_server.training.atari import AtariFrames
@@ -150,7 +151,7 @@ class Proof:
         self.actor = Actor(
             envs=envs,
             spec=spec,
-            network=self.seen,
+            inference=Inference(self.seen),
             preset=self.settings,
             number=0,
             actors=1,
@@ -211,7 +212,8 @@ class Proof:
             self.compare(self.client.sample("main", BATCH, timeout=10.0))
             self.report.items_drawn += BATCH
         self.fetch_all()
-        self.report.steps, self.report.episodes = self.actor.env_steps, self.actor.episodes
+        self.report.steps = self.actor.env_steps
+        self.report.episodes = self.actor.collector.episodes
         self.report.cut = self.seen.cut
         self.report.seconds = time.monotonic() - begin
         return self.report

@@ -29,6 +29,9 @@ TESTS = {
     "doctor": "host/test_doctor.py",
     "keygen": "server/test_zmq.py",
     "demo": "learning/test_programs.py",
+    "run": "plans/test_fleet.py",
+    "environments": "learning/test_remote_environments.py",
+    "together": "plans/test_plan.py",
     "actor": "learning/test_programs.py",
     "learner": "learning/test_programs.py",
 }

@@ -21,6 +21,7 @@ from environments import Episode, ScriptedEnv, frame, scripted_action, scripted_
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from actor.actor import Actor
+from actor.inference import Inference
 from replay_server import Client, NStep, Row, Server, Table, spec_from
 from replay_server.training.presets import CARTPOLE, changed
 from replay_server.writing.autoreset import flags_from_infos, mode_of
@@ -80,7 +81,7 @@ def play_with_actor(envs, script, client, n, stack):
     actor = Actor(
         envs=envs,
         spec=client.table("main").spec,
-        network=network,
+        inference=Inference(network),
         preset=changed(CARTPOLE, n=n, stack=stack, envs=COUNT),
         number=0,
         actors=1,

@@ -1,0 +1,163 @@
+"""`replay-server environments`: steps environments for an actor that is elsewhere.
+
+    replay-server environments --env CartPole-v1 --envs 4 --serve tcp://127.0.0.1:7500
+
+One actor has them at a time: whoever asks for new episodes last. It needs no replay server, no
+network and no torch. It prints where it serves, and ends at a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import zmq
+
+from actor.env_wire import (
+    BYTES_MAX,
+    HELLO,
+    REFUSED,
+    RESET,
+    STEP,
+    leaves_of,
+    message,
+    opened,
+    outcome_body,
+    packed,
+    unpacked,
+)
+from actor.environments import Environments
+from replay_server.errors import ConfigError
+from replay_server.support.arguments import option, parse
+from replay_server.support.values import whole
+from replay_server.training.contact import Stop
+from replay_server.training.env_errors import EnvError
+from replay_server.training.envs import make_envs
+
+SLICE_MS = 200
+LOCAL = ("tcp://127.0.0.1:", "tcp://localhost:", "ipc://")
+
+
+@dataclass
+class Options:
+    """The options of a worker."""
+
+    env: str = option("Gymnasium id of the environment.", "CartPole-v1")
+    envs: int = option("How many of them.", 1)
+    protocol: str = option("For Atari: sticky, apex or none.", "sticky")
+    serve: str = option("Where it serves; port 0 takes any.", "tcp://127.0.0.1:0", shown="URL")
+    insecure: bool = option("Serve other machines too: whoever reaches the port may play.", False)
+
+    def __post_init__(self) -> None:
+        whole("envs", self.envs, 1, 1 << 16)
+        if not self.insecure and not self.serve.startswith(LOCAL):
+            raise ConfigError(
+                f"--serve {self.serve}: other machines may reach it; say tcp://127.0.0.1:PORT, or "
+                "--insecure where nobody else is on that network"
+            )
+
+
+class Served:
+    """Environments, and who plays them."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        envs = make_envs(options.env, options.envs, protocol=options.protocol)
+        self.environments = Environments(envs, options.env)
+        self.space = envs.single_action_space
+        self.player = b""  # who asked for the present episodes; "": there are none
+        self.last = (0, b"")  # of the player's questions the newest, and what was answered
+
+    def answer(self, who: bytes, number: int, verb: int, body: bytes) -> bytes:
+        """The answer's body, the same again to a question that is; EnvError says why there is
+        none."""
+        if verb == HELLO or who != self.player or number != self.last[0]:
+            done = self._answer(who, verb, body)
+            self.last = (number, done) if verb != HELLO else self.last
+            return done
+        return self.last[1]
+
+    def _answer(self, who: bytes, verb: int, body: bytes) -> bytes:
+        count = self.options.envs
+        if verb == HELLO:
+            said = {"env": self.options.env, "protocol": self.options.protocol, "count": count}
+            return json.dumps(said).encode()
+        if verb == RESET:
+            seeds = unpacked(body).get("seeds") if body else None
+            if seeds is not None and (seeds.shape != (count,) or seeds.dtype.kind not in "iu"):
+                raise EnvError(f"seeds {seeds.dtype} {list(seeds.shape)}; expected int [{count}]")
+            self.player = b""
+            observation = self.environments.reset(None if seeds is None else seeds.tolist())
+            self.player = who
+            return packed(leaves_of(observation))
+        if verb == STEP:
+            if who != self.player:
+                raise EnvError("begun anew, or played by another actor: ask for new episodes")
+            return outcome_body(self.environments.step(self._actions(body)), count)
+        raise EnvError(f"verb {verb}; expected one of h, r, s")
+
+    def _actions(self, body: bytes) -> np.ndarray:
+        """The actions of a step, each within its space."""
+        actions = unpacked(body).get("actions")
+        count = self.options.envs
+        if actions is None or actions.shape != (count, *(self.space.shape or ())):
+            shape = "none" if actions is None else list(actions.shape)
+            raise EnvError(f"actions {shape}; expected [{count}, *{list(self.space.shape or ())}]")
+        actions = actions.astype(self.space.dtype, casting="same_kind", copy=False)
+        for action in actions:
+            if not self.space.contains(action):
+                raise EnvError(f"action {action!r} is not in {self.space}")
+        return actions
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.environments.envs.close()
+
+
+def serve(options: Options, stop: Stop) -> None:
+    """Answers until it is asked to stop."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, BYTES_MAX)
+        served = Served(options)
+        try:
+            socket.bind(options.serve)
+            address = socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+            print(f"serving at {address}: {options.envs} x {options.env}", flush=True)
+            while not stop.asked:
+                if socket.poll(SLICE_MS):
+                    turn(socket, served)
+        finally:
+            served.close()
+
+
+def turn(socket: zmq.Socket, served: Served) -> None:
+    """One question and its answer; what is no question gets none."""
+    frames = socket.recv_multipart()
+    if len(frames) != 2:
+        return
+    try:
+        number, verb, body = opened(frames[1])
+    except EnvError:
+        return
+    try:
+        answer = message(number, verb, served.answer(frames[0], number, verb, body))
+    except (EnvError, TypeError) as error:  # TypeError: actions of another kind of number
+        answer = message(number, REFUSED, str(error).encode())
+    socket.send_multipart([frames[0], answer])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program; returns its exit code."""
+    sentence = "Steps environments for an actor that is elsewhere."
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse(Options, sentence, argv, "replay-server environments")
+    with Stop() as stop:
+        try:
+            serve(options, stop)
+        except (EnvError, ConfigError, zmq.ZMQError) as error:
+            print(f"environments: {error}", file=sys.stderr)
+            return 2
+    return 0

@@ -1,0 +1,161 @@
+"""The processes of a run: started in order, started again where that helps, ended in order.
+
+An actor or a worker that died is started again. So is a learner, from its newest checkpoint; and a
+server, empty, at its address: actors and learner come back to it by themselves. Each of them
+RESTARTS_MAX times; and none that ended because of what it was asked for (exit code 2), which would
+be so again. One of several learners cannot come back alone: its gradients are part of every step.
+What cannot come back ends the run, with the reason and the program's last lines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.launch import Command, commands
+from deploy.networks import Network
+from deploy.plan import Plan
+from deploy.processes import GRACE_S, Process
+from deploy.table import server_toml
+from replay_server.training import options
+from replay_server.training.presets import Preset
+
+START_S = 30.0
+RESTARTS_MAX = 5
+EXIT_ASKED_WRONG = 2
+ENDED_FIRST = ("actor", "together", "environments", "learner", "weights", "server")
+RESTARTED = ("actor", "environments", "together", "learner", "server")
+SERVER = Command("server", "server", ())
+
+
+class Fleet:
+    """Of one plan. `say` gets a line for each thing that happens; `event` what goes into the log.
+
+    processes: those that were started and are not replaced.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Preset,
+        folder: Path,
+        network: Network,
+        say: Callable[[str], None],
+    ) -> None:
+        self.plan, self.settings, self.folder, self.network = plan, settings, folder, network
+        self.say = say
+        self.processes: list[Process] = []
+        self.asked: dict[str, Command] = {}
+        self.restarts: dict[str, int] = {}
+        self.address = ""  # what the server says of itself
+
+    def start_all(self, args: options.Demo) -> None:
+        """Workers and server first: the others need their addresses."""
+        toml = self.folder / "server.toml"
+        toml.write_text(server_toml(self.settings, url=self.network.url, seed=args.seed))
+        metrics = ["--metrics", args.metrics] if args.metrics else []
+        env, protocol = self.settings.env, self.settings.protocol
+        others = commands(self.plan, self.folder, self.settings.envs, env, protocol)
+        for command in others:
+            if command.kind == "environments":
+                self.start(command)
+        words = ("serve", str(toml), *metrics)
+        server = self.start(Command("server", "server", words))
+        self.address = self.wait_for_address(server)
+        self.asked["server"] = Command("server", "server", (*words, "--url", self.address))
+        self.say(f"serving at {self.address}; {self.names(others)} are starting")
+        for command in others:
+            if command.kind != "environments":
+                self.start(command)
+
+    @staticmethod
+    def names(others: list[Command]) -> str:
+        """Of the programs that come behind the server, for a person."""
+        kinds = [c.kind for c in others if c.kind != "environments"]
+        counted = [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
+        return " and ".join(kind if n == 1 else f"{n} {kind}s" for kind, n in sorted(counted))
+
+    def start(self, command: Command) -> Process:
+        """One more process, its output in RUN/NAME.log."""
+        words = list(command.words)
+        if command.served:
+            words += ["--server", self.network.address(self.address)]
+        full = [sys.executable, "-u", "-m", "replay_server", *words]
+        inside = self.network.served if command.kind == "server" else self.network.reached
+        variables = {**os.environ, **command.variables}
+        log = self.folder / f"{command.name}.log"
+        process = Process(command.name, inside(full), log, variables)
+        self.asked[command.name] = command
+        self.processes.append(process)
+        return process
+
+    def wait_for_address(self, server: Process) -> str:
+        """The url in the server's line "serving at URL"; RuntimeError where none comes."""
+        until = time.monotonic() + START_S
+        while time.monotonic() < until and server.ended() is None:
+            for line in server.log.read_text().splitlines():
+                if line.startswith("serving at "):
+                    return line.split()[2]
+            time.sleep(0.02)
+        raise RuntimeError(f"the server did not start:\n{server.last_lines()}")
+
+    def look(self) -> None:
+        """Starts again what died and can come back; RuntimeError where the run cannot go on."""
+        for process in list(self.processes):
+            code = process.ended()
+            kind = self.asked[process.name].kind
+            if code is None or (code == 0 and kind not in ("server", "environments")):
+                continue
+            if code == EXIT_ASKED_WRONG or not self.may_restart(process.name, kind):
+                raise RuntimeError(f"{process.name} ended ({code}):\n{process.last_lines()}")
+            self.restart(process, code)
+
+    def may_restart(self, name: str, kind: str) -> bool:
+        """Whether another one may take its place."""
+        alone = kind != "learner" or len(self.of_kind("learner")) == 1
+        here = kind != "server" or self.plan.transport in ("udp", "zmq")
+        left = self.restarts.get(name, 0) < RESTARTS_MAX
+        return kind in RESTARTED and alone and here and left
+
+    def restart(self, process: Process, code: int) -> None:
+        """Starts it again: a learner from its newest checkpoint, if it has one."""
+        command = self.asked[process.name]
+        self.restarts[process.name] = self.restarts.get(process.name, 0) + 1
+        self.processes.remove(process)
+        words = command.words
+        saved = any((self.folder / "checkpoints").glob("*.json"))
+        if command.kind in ("learner", "together") and saved and "--resume" not in words:
+            words = (*words, "--resume", str(self.folder))
+        self.say(
+            f"{process.name} ended ({code}) and is started again "
+            f"({self.restarts[process.name]} of {RESTARTS_MAX}): see {process.log}"
+        )
+        self.start(Command(command.name, command.kind, words, command.variables, command.served))
+
+    def of_kind(self, *kinds: str) -> list[Process]:
+        """The processes of these kinds."""
+        return [p for p in self.processes if self.asked[p.name].kind in kinds]
+
+    def close(self) -> None:
+        """Ends all of them, the server last, whatever state they are in."""
+        order = {kind: i for i, kind in enumerate(ENDED_FIRST)}
+        kinds = {p.name: self.asked.get(p.name, SERVER).kind for p in self.processes}
+        for process in sorted(self.processes, key=lambda p: order[kinds[p.name]]):
+            process.end()
+            if process.killed:
+                self.say(killed(process.name, kinds[process.name], self.folder))
+        self.network.close()
+
+
+def killed(name: str, kind: str, folder: Path) -> str:
+    """That a program had to be killed, and what is lost of a learner's work."""
+    said = f"the {name} did not end within {GRACE_S:g} s of being told to, and was killed"
+    if kind not in ("learner", "together", "weights"):
+        return said
+    kept = [path.stem.rpartition("-")[2] for path in (folder / "checkpoints").glob("*-*.json")]
+    step = max((int(number) for number in kept if number.isdigit()), default=None)
+    since = "" if step is None else f" since its newest checkpoint (learner step {step})"
+    return f"{said}: what it learned{since} is lost"

@@ -1,0 +1,320 @@
+"""A plan: which fragments of the loop share a process, how often, on which host and device.
+
+    policy = "single-learner-coarse"      one of POLICIES: the rule that the cut keeps
+    transport = "udp"                     what the processes reach the replay server over
+    synchronous = false                   true: collecting and learning take turns
+
+    [[process]]
+    fragments = ["environments", "inference", "actor"]
+    replicas = 2                          as many such processes
+    host = "here"                         or a node of the engine
+    device = "cpu"                        cpu, cuda, cuda:1, auto
+    compile = false                       its networks by torch.compile
+    port = 0                              what the process serves at; 0: any free one
+
+Every fragment stands in exactly one kind of process. A mistake is a PlanError of one sentence: the
+line, the rule, the nearest legal value; nothing has been started then. The policies are those of
+MSRL (Zhu et al., ATC 2023, table 2), by its names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from deploy.graph import graph
+from replay_server.errors import ConfigError
+from replay_server.support.arguments import nearest
+from replay_server.support.toml import parsed
+
+SHIPPED = Path(__file__).parent / "plans"
+TRANSPORTS = ("udp", "zmq", "dpdk", "dpdk-memif", "loopback")
+REPLICAS_MAX = 1024
+PORT_MAX = 65_535
+DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
+
+ACTING = ("environments", "inference", "actor")
+LEARNING = ("learner", "weights")
+# The cut of each policy: its kinds of processes, each with the most replicas it may have.
+POLICIES: dict[str, dict[tuple[str, ...], int]] = {
+    "single-learner-coarse": {ACTING: REPLICAS_MAX, ("replay",): 1, LEARNING: 1},
+    "single-learner-fine": {
+        ("environments",): REPLICAS_MAX,
+        ("replay",): 1,
+        ("inference", "actor", *LEARNING): 1,
+    },
+    "multiple-learners": {ACTING: REPLICAS_MAX, ("replay",): 1, LEARNING: REPLICAS_MAX},
+    "gpu-only": {(*ACTING, "replay", *LEARNING): 1},
+    "environments": {
+        ("environments",): REPLICAS_MAX,
+        ("inference", "actor"): 1,
+        ("replay",): 1,
+        LEARNING: 1,
+    },
+    "central": {
+        ACTING: REPLICAS_MAX,
+        ("replay",): 1,
+        ("learner",): REPLICAS_MAX,
+        ("weights",): 1,
+    },
+}
+
+
+class PlanError(ConfigError):
+    """A plan that cannot be run: the line, the rule, the nearest legal value."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One kind of process; the fields as above. line: where it stands in its file."""
+
+    fragments: tuple[str, ...]
+    replicas: int = 1
+    host: str = "here"
+    device: str = "cpu"
+    compile: bool = False
+    port: int = 0
+    line: int = 0
+
+    @property
+    def name(self) -> str:
+        """What its program is called, in logs and pictures."""
+        for fragment, name in (("learner", "learner"), ("actor", "actor"), ("replay", "server")):
+            if fragment in self.fragments:
+                return name
+        return self.fragments[0]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a file says; `path` names it in errors."""
+
+    policy: str
+    processes: tuple[Process, ...]
+    transport: str = "udp"
+    synchronous: bool = False
+    path: str = ""
+
+    def process_of(self, fragment: str) -> Process:
+        """The kind of process that this fragment is in."""
+        return next(process for process in self.processes if fragment in process.fragments)
+
+
+def shipped() -> list[str]:
+    """The names of the plans that come with this."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def load(name: str) -> Plan:
+    """The plan in the file `name`, or the shipped one of that name; PlanError."""
+    path = Path(name)
+    if path.suffix != ".toml":
+        if name not in shipped():
+            raise PlanError(
+                f"no plan {name!r}; the nearest is {nearest(name, shipped())!r}, and a file of "
+                "your own ends in .toml"
+            )
+        path = SHIPPED / f"{name}.toml"
+    try:
+        return _Reader(path).plan()
+    except PlanError:
+        raise
+    except ConfigError as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+class _Reader:
+    """One file, its document, and the line that each value stands in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.document = path, parsed(path)
+        self.lines = path.read_text(encoding="utf-8").splitlines()
+        self.heads = [i for i, text in enumerate(self.lines) if re.match(r"\s*\[\[", text)]
+
+    def wrong(self, sentence: str, key: str = "", process: int | None = None) -> PlanError:
+        """The error of what stands under `key`, of the file or of its process number so."""
+        return PlanError(f"{self.path}, line {self.line(key, process)}: {sentence}")
+
+    def line(self, key: str, process: int | None = None) -> int:
+        """Where `key` stands, or its section begins; lines count from 1."""
+        begin = 0 if process is None else self.heads[process]
+        end = next((head for head in self.heads if head > begin), len(self.lines))
+        for i in range(begin, end):
+            if key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", self.lines[i]):
+                return i + 1
+        return begin + 1
+
+    def plan(self) -> Plan:
+        """The whole plan, checked."""
+        document = dict(self.document)
+        sections = document.pop("process", [])
+        names = [field.name for field in fields(Plan) if field.name not in ("processes", "path")]
+        self._known(document, names)
+        policy = document.get("policy")
+        if policy not in POLICIES:
+            raise self.wrong(self._no("policy", policy, POLICIES), "policy")
+        if not isinstance(sections, list) or not sections:
+            raise self.wrong("a plan has a [[process]] for each kind of process", "process")
+        processes = tuple(self._process(i, section) for i, section in enumerate(sections))
+        plan = Plan(
+            policy,
+            processes,
+            transport=self._transport(document, policy),
+            synchronous=self._flag(document, "synchronous"),
+            path=str(self.path),
+        )
+        self._each_once(plan)
+        self._cut(plan)
+        self._turns(plan)
+        self._ports(plan)
+        return plan
+
+    def _known(self, given: Mapping[str, Any], names: list[str], process: int | None = None):
+        for key in given:
+            if key not in names:
+                close = nearest(key, names)
+                raise self.wrong(f"no key {key!r}; the nearest is {close!r}", key, process)
+
+    def _no(self, what: str, value: Any, known: Any) -> str:
+        if not isinstance(value, str):
+            return f"{what} is {value!r}; expected one of {', '.join(known)}"
+        return f"no {what} {value!r}; the nearest is {nearest(value, known)!r}"
+
+    def _flag(self, given: Mapping[str, Any], key: str, process: int | None = None) -> bool:
+        value = given.get(key, False)
+        if not isinstance(value, bool):
+            raise self.wrong(f"{key} is {value!r}; expected true or false", key, process)
+        return value
+
+    def _whole(
+        self, given: Mapping[str, Any], key: str, least: int, most: int, process: int
+    ) -> int:
+        value = given.get(key, least)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            legal = min(max(value, least), most) if isinstance(value, int) else least
+            raise self.wrong(
+                f"{key} is {value!r}; expected {least} to {most:,}, the nearest is {int(legal)}",
+                key,
+                process,
+            )
+        return value
+
+    def _transport(self, document: Mapping[str, Any], policy: str) -> str:
+        alone = policy == "gpu-only"
+        transport = document.get("transport", "loopback" if alone else "udp")
+        if transport not in TRANSPORTS:
+            raise self.wrong(self._no("transport", transport, TRANSPORTS), "transport")
+        if alone != (transport == "loopback"):
+            which = "all fragments in one process" if alone else "fragments in several processes"
+            right = "loopback" if alone else "udp"
+            raise self.wrong(
+                f"transport {transport!r}: {policy} has {which}, which meet over {right!r}"
+                + ("" if alone else ", zmq or dpdk"),
+                "transport",
+            )
+        return transport
+
+    def _process(self, i: int, given: Any) -> Process:
+        names = [field.name for field in fields(Process) if field.name != "line"]
+        self._known(given, names, i)
+        listed = given.get("fragments")
+        if not isinstance(listed, list) or not listed:
+            known = ", ".join(graph().fragments)
+            raise self.wrong(f"a process needs fragments, of {known}", "fragments", i)
+        for fragment in listed:
+            if fragment not in graph().fragments:
+                sentence = self._no("fragment", fragment, graph().fragments)
+                raise self.wrong(sentence, "fragments", i)
+        device, host = given.get("device", "cpu"), given.get("host", "here")
+        if not isinstance(device, str) or not DEVICE.fullmatch(device):
+            raise self.wrong(f"device {device!r}; expected cpu, cuda, cuda:N or auto", "device", i)
+        if not isinstance(host, str) or not host:
+            raise self.wrong(f"host is {host!r}; expected 'here' or a node's name", "host", i)
+        return Process(
+            tuple(listed),
+            replicas=self._whole(given, "replicas", 1, REPLICAS_MAX, i),
+            host=host,
+            device=device,
+            compile=self._flag(given, "compile", i),
+            port=self._whole(given, "port", 0, PORT_MAX, i),
+            line=self.line("fragments", i),
+        )
+
+    def _each_once(self, plan: Plan) -> None:
+        seen: dict[str, int] = {}
+        for i, process in enumerate(plan.processes):
+            for fragment in process.fragments:
+                if fragment in seen:
+                    raise self.wrong(
+                        f"fragment {fragment!r} stands in line {seen[fragment]} already: each is "
+                        "in one kind of process; for more of them say replicas",
+                        "fragments",
+                        i,
+                    )
+                seen[fragment] = process.line
+        missing = [name for name in graph().fragments if name not in seen]
+        if missing:
+            of = next(group for group in POLICIES[plan.policy] if missing[0] in group)
+            beside = [name for name in of if name in seen]
+            where = f"beside {beside[0]!r}" if beside else "in a [[process]] of its own"
+            raise self.wrong(f"no process has fragment {missing[0]!r}; it belongs {where}")
+
+    def _cut(self, plan: Plan) -> None:
+        """The processes are those of the policy, and no more of each than it takes."""
+        rule = {frozenset(group): most for group, most in POLICIES[plan.policy].items()}
+        for i, process in enumerate(plan.processes):
+            group = frozenset(process.fragments)
+            if group not in rule:
+                right = next(g for g in POLICIES[plan.policy] if process.fragments[0] in g)
+                others = [name for name, cut in POLICIES.items() if _same_cut(cut, plan)]
+                hint = f"; this cut is policy {others[0]!r}" if others else ""
+                raise self.wrong(
+                    f"policy {plan.policy!r} has {' + '.join(right)} in one process, not "
+                    f"{' + '.join(process.fragments)}{hint}",
+                    "fragments",
+                    i,
+                )
+            if process.replicas > rule[group]:
+                raise self.wrong(
+                    f"replicas is {process.replicas}: policy {plan.policy!r} has "
+                    f"{' + '.join(process.fragments)} {rule[group]} time",
+                    "replicas",
+                    i,
+                )
+
+    def _turns(self, plan: Plan) -> None:
+        """In turns there is one learner, who says when the next one begins."""
+        learner = plan.process_of("learner")
+        several = learner.replicas > 1 or "weights" not in learner.fragments
+        if plan.synchronous and several:
+            raise self.wrong(
+                f"synchronous is true, which takes one learner, and policy {plan.policy!r} has "
+                "several here; the nearest is false",
+                "synchronous",
+            )
+
+    def _ports(self, plan: Plan) -> None:
+        taken: dict[tuple[str, int], int] = {}
+        for i, process in enumerate(plan.processes):
+            for port in range(process.port, process.port + process.replicas * (process.port > 0)):
+                if port > PORT_MAX or (process.host, port) in taken:
+                    free = max([p for h, p in taken if h == process.host], default=1023) + 1
+                    why = (
+                        f"there is none above {PORT_MAX:,}"
+                        if port > PORT_MAX
+                        else f"line {taken[process.host, port]} has it on this host"
+                    )
+                    raise self.wrong(
+                        f"port {port} (of {process.replicas} from {process.port}): {why}; the "
+                        f"nearest free one is {free}, and 0 takes any",
+                        "port",
+                        i,
+                    )
+                taken[process.host, port] = self.line("port", i)
+
+
+def _same_cut(cut: Mapping[tuple[str, ...], int], plan: Plan) -> bool:
+    return {frozenset(group) for group in cut} == {frozenset(p.fragments) for p in plan.processes}

@@ -1,0 +1,113 @@
+"""Several learners as one: each draws its share of a batch, gradients are averaged over all.
+
+Started as torchrun starts programs (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT):
+
+    torchrun --nproc-per-node 2 -m replay_server learner train --server ...
+
+The joined batch is what one learner would have drawn: the loss is divided by its size, since each
+rank divides by its share and the average divides by their number; importance weights are divided by
+the largest of all ranks. So the ranks' networks stay one network, bit for bit. Rank 0 publishes,
+judges and saves. Whoever stops says so at the next batch, and all stop at the same step.
+
+Gradients go over gloo, or nccl where the nets are on GPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from learner.dqn import Gradients
+from learner.learner import Learner
+from replay_server.errors import ConfigError, ReplayError
+from replay_server.training.loop import Weights
+
+WAIT = timedelta(minutes=30)  # for a rank that gets no batch
+
+
+def rank_and_count() -> tuple[int, int]:
+    """(which learner this is, of how many), as torchrun says; (0, 1) without it."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Ended(ReplayError):
+    """Another rank stopped, or is gone."""
+
+
+class Replicas:
+    """This rank among the others; the `weights` of a loop, around the learner's own."""
+
+    def __init__(self, device: str) -> None:
+        self.rank, self.count = rank_and_count()
+        self.device = device
+        self.learner: Learner | None = None
+        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=WAIT)
+
+    def share(self, batch: int) -> int:
+        """Items of a batch that this rank draws; ConfigError where they cannot be equal."""
+        if batch % self.count:
+            near = max(batch // self.count, 1) * self.count
+            raise ConfigError(
+                f"a batch of {batch} does not divide among {self.count} learners: the nearest that "
+                f"does is --batch {near}"
+            )
+        return batch // self.count
+
+    def join(self, learner: Learner) -> None:
+        """Begins with rank 0's weights, whatever this rank's are."""
+        self.learner = learner
+        learner.weights_of = self.weights_of
+        for net in (learner.online, learner.target):
+            for tensor in net.state_dict().values():
+                self._all(dist.broadcast, tensor, src=0)
+
+    def weights_of(self, batch: Any) -> np.ndarray:
+        """float32 [B]: the batch's importance weights, divided by the largest of all ranks; Ended
+        where one of them stops."""
+        drawables = np.maximum(np.asarray(batch.drawables, np.float64), 1.0)
+        odds = drawables * np.asarray(batch.probabilities)  # N P(i)
+        least = self._least(odds.min(initial=np.inf, where=odds > 0.0))
+        ratio = np.divide(least, odds, out=np.zeros_like(odds), where=odds > 0.0)
+        return np.where(odds > 0.0, ratio ** self.learner.beta(), 0.0).astype(np.float32)
+
+    def apply(self, gradients: Gradients) -> Weights:
+        """The average over all ranks, applied to this rank's weights."""
+        joined = torch.cat([tensor.reshape(-1) for tensor in gradients.of])
+        self._all(dist.all_reduce, joined)
+        joined /= self.count
+        begin = 0
+        for i, tensor in enumerate(gradients.of):
+            gradients.of[i] = joined[begin : begin + tensor.numel()].view_as(tensor)
+            begin += tensor.numel()
+        self.learner.apply(gradients)
+        return None
+
+    def leave(self) -> None:
+        """This rank stops: the others, who wait for it at their next batch, are told so."""
+        if self.learner is not None:
+            with contextlib.suppress(Ended):  # as it is to be
+                self._least(np.inf, ends=True)
+
+    def _least(self, number: float, ends: bool = False) -> float:
+        """The least of all ranks' numbers; Ended where one of them ends."""
+        both = torch.tensor([number, -float(ends)], dtype=torch.float64, device=self.device)
+        self._all(dist.all_reduce, both, op=dist.ReduceOp.MIN)
+        if both[1].item() < 0.0:
+            raise Ended("another learner of this run has stopped")
+        return both[0].item()
+
+    def _all(self, operation: Any, *arguments: Any, **named: Any) -> None:
+        try:
+            operation(*arguments, **named)
+        except RuntimeError as error:
+            raise Ended(f"another learner of this run is gone: {error}") from error
+
+    def close(self) -> None:
+        """Leaves the group."""
+        dist.destroy_process_group()

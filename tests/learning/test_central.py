@@ -1,0 +1,148 @@
+"""Weights in one place: a learner that sends gradients, against one that applies its own.
+
+Oracle: the same learner alone, with the same batches.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import rank as ranks
+import safetensors.torch
+import torch
+import zmq
+
+from learner.central import HEAD, Central, Kept, packed
+from learner.dqn import NotFinite
+from replay_server import ConfigError, ReplayError
+from replay_server.training.loop import learn
+
+UPDATES = 20
+
+
+class Place:
+    """Weights kept by a thread of this process."""
+
+    def __init__(self):
+        self.learner, self.ended = ranks.learner_of(seed=5), threading.Event()
+        self.kept = Kept("tcp://127.0.0.1:0", self.learner)
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        torch.set_num_threads(1)
+        while not self.ended.is_set():
+            self.kept.turn(0.02)
+
+    def close(self):
+        self.ended.set()
+        self.thread.join()
+        self.kept.close()
+
+
+@pytest.fixture
+def place():
+    place = Place()
+    yield place
+    place.close()
+
+
+def joined(place, seed=1):
+    """A learner whose weights are kept there, with what it began with taken over."""
+    learner = ranks.learner_of(seed)
+    central = Central(place.kept.address, learner, lambda: False)
+    learner.load(central.newest())
+    return learner, central
+
+
+def test_one_learner_is_what_it_would_be_alone(place):
+    """Given a learner that sends its gradients, and one with the same first weights that applies
+    its own. Expect the same weights, the same copies of the target net, the same priorities."""
+    learner, central = joined(place)
+    learner.target.load_state_dict(place.learner.target.state_dict())
+    alone = ranks.learner_of(seed=5)
+    given = ranks.Given(ranks.batches((0,), UPDATES))
+    for batch in ranks.batches((0,), UPDATES):
+        learn(given, learner, central)
+        _, priorities = alone.learn(batch)
+        assert np.array_equal(given.priorities[-1], priorities)
+        for name in ("online", "target"):
+            for mine, other in zip(
+                getattr(learner, name).state_dict().values(),
+                getattr(alone, name).state_dict().values(),
+                strict=True,
+            ):
+                assert torch.equal(mine, other), name
+    assert learner.step == place.learner.step == UPDATES
+    central.close()
+
+
+def test_each_gradient_of_each_learner_is_applied_once(place):
+    """Given two learners in turn, one of which asks each question twice. Expect as many steps as
+    gradients, and both at the newest weights."""
+    (one, first), (two, second) = joined(place, 1), joined(place, 2)
+    batches = list(ranks.batches((0,), UPDATES))
+    for batch in batches:
+        learn(ranks.Given(iter([batch])), one, first)
+        number, question = first.number, packed(one.gradients(batch), first.names)
+        first.socket.send(HEAD.pack(number, 0) + question)  # its question again, as if unanswered
+        again = first.socket.recv()
+        assert HEAD.unpack_from(again) == (number, 0)
+        learn(ranks.Given(iter([batch])), two, second)
+    assert place.learner.step == two.step == 2 * len(batches)
+    first.close()
+    second.close()
+
+
+def test_a_gradient_that_is_not_finite_is_never_sent(place):
+    """Given a batch with a NaN. Expect NotFinite that names its keys, and no step there."""
+    learner, central = joined(place)
+    batch = next(ranks.batches((0,), 1))
+    batch.data["reward"][5, 0] = np.nan
+    with pytest.raises(NotFinite, match=r"learner step 1: .* keys \[105\]"):
+        learn(ranks.Given(iter([batch])), learner, central)
+    assert place.learner.step == 0
+    central.close()
+
+
+def body(**tensors):
+    return safetensors.torch.save(tensors)
+
+
+HOSTILE = {
+    "no gradients": b"x" * 50,
+    "of another network": body(loss=torch.zeros(()), q_mean=torch.zeros(())),
+    "NaN": None,
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_is_no_gradient_is_refused_and_changes_nothing(place, case):
+    """Given bytes of a stranger. Expect a refusal, the weights as they were, and a learner that is
+    served behind it."""
+    learner, central = joined(place)
+    before = place.learner.weights()
+    question = HOSTILE[case]
+    if question is None:
+        gradients = learner.gradients(next(ranks.batches((0,), 1)))
+        gradients.of[0].fill_(float("nan"))
+        question = packed(gradients, central.names)
+    with pytest.raises(ReplayError):
+        central._ask(question)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.connect(place.kept.address)
+        stranger.send(b"\x01")
+        stranger.send(HEAD.pack(7, 0))
+        assert HEAD.unpack_from(stranger.recv()) == (7, 0)
+    assert place.learner.weights() == before == central.newest()
+    central.close()
+
+
+@pytest.mark.parametrize("url", ["tcp://0.0.0.0:0", "tcp://127.0.0.1:none"])
+def test_where_weights_cannot_be_kept_is_said(url):
+    """Given an address of other machines, or of no port. Expect ConfigError."""
+    with pytest.raises(ConfigError, match="--gradients"):
+        Kept(url, ranks.learner_of(seed=1))

@@ -1,0 +1,215 @@
+"""Environments that workers step: the same episodes as here, and what a broken worker means.
+
+Oracle: Gymnasium's own vector in this process, with the same seeds and actions.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import zmq
+from gymnasium import spaces
+from workers import Worker
+
+from actor import env_wire
+from actor.remote import EnvironmentsLost, RemoteVector
+from actor.worker import Options
+from replay_server import ConfigError
+from replay_server.training.env_errors import EnvError
+from replay_server.training.envs import make_envs
+
+
+@pytest.fixture
+def workers():
+    made = []
+
+    def make(*counts, env="CartPole-v1"):
+        made.extend(Worker(env, count) for count in counts)
+        return made
+
+    yield make
+    for worker in made:
+        worker.close()
+
+
+def vector_of(workers, count, env="CartPole-v1"):
+    return RemoteVector([worker.url for worker in workers], env, count)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1"])
+def test_the_same_episodes_as_in_this_process(workers, env):
+    """Given three environments at two workers, and three here; one seed each and 300 actions.
+    Expect every observation, reward and end to be the same, over the ends of episodes."""
+    here, there = make_envs(env, 3), vector_of(workers(1, 2, env=env), 3, env)
+    rng = np.random.default_rng(5)
+    first = [vector.reset(seed=[7, 8, 9])[0] for vector in (here, there)]
+    same(*first)
+    assert there.metadata["autoreset_mode"] == here.metadata["autoreset_mode"]
+    ends = 0
+    for _ in range(300):
+        space = here.single_action_space
+        if isinstance(space, spaces.Discrete):
+            action = rng.integers(space.n, size=3)
+        else:
+            action = rng.uniform(space.low, space.high, (3, *space.shape)).astype(np.float32)
+        one, other = here.step(action), there.step(action)
+        same(one[0], other[0])
+        for mine, theirs in zip(one[1:4], other[1:4], strict=True):
+            assert np.array_equal(mine, theirs) and mine.dtype == theirs.dtype
+        ends += int((one[2] | one[3]).sum())
+    assert ends > 0
+    here.close()
+    there.close()
+
+
+def same(one, other):
+    leaves = env_wire.leaves_of(one), env_wire.leaves_of(other)
+    assert leaves[0].keys() == leaves[1].keys()
+    for name, array in leaves[0].items():
+        assert np.array_equal(array, leaves[1][name]) and array.dtype == leaves[1][name].dtype
+
+
+def test_a_worker_that_began_anew_is_lost_episodes_and_no_glued_ones(workers):
+    """Given a worker that forgets its player in the midst of an episode. Expect EnvironmentsLost at
+    the next step, and new episodes behind a reset."""
+    (worker,) = workers(2)
+    vector = vector_of([worker], 2)
+    vector.reset(seed=[1, 2])
+    vector.step(np.array([0, 1]))
+    worker.begin_anew()
+    with pytest.raises(EnvironmentsLost, match="begun anew"):
+        vector.step(np.array([0, 1]))
+    vector.reset(seed=[1, 2])
+    assert vector.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
+    vector.close()
+
+
+def test_two_players_of_one_worker(workers):
+    """Given a second actor that asks for new episodes. Expect the first one told that its own are
+    gone, never a step of the other's."""
+    made = workers(2)
+    one, two = vector_of(made, 2), vector_of(made, 2)
+    one.reset(seed=[1, 2])
+    two.reset(seed=[3, 4])
+    with pytest.raises(EnvironmentsLost, match="played by another actor"):
+        one.step(np.array([0, 1]))
+    assert two.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
+    one.close()
+    two.close()
+
+
+def test_a_question_asked_twice_is_one_step(workers):
+    """Given a step whose question came twice, as behind a lost answer. Expect the same answer, and
+    the episode one step on."""
+    (worker,) = workers(1)
+    here, vector = make_envs("CartPole-v1", 1), vector_of([worker], 1)
+    here.reset(seed=[1])
+    vector.reset(seed=[1])
+    line = vector.workers[0]
+    for _ in range(3):
+        there = vector.step(np.array([1]))
+        line.socket.send(line.question)
+        number, _, body = env_wire.opened(line.socket.recv())
+        again = env_wire.outcome_of(body, vector.single_observation_space, 1)
+        mine = here.step(np.array([1]))
+        assert number == line.number and np.array_equal(again.observation, there[0])
+        assert np.array_equal(mine[0], there[0])
+    here.close()
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    ("count", "env", "words"),
+    [
+        (3, "CartPole-v1", "the workers have 2 environments, and this actor 3: say --envs 2"),
+        (2, "Acrobot-v1", "plays 'CartPole-v1' .* and this actor 'Acrobot-v1'"),
+    ],
+)
+def test_workers_of_another_run_are_refused_at_the_first_call(workers, count, env, words):
+    """Given workers with other environments, or of another number. Expect one sentence, at once."""
+    with pytest.raises(EnvError, match=words):
+        vector_of(workers(2), count, env)
+
+
+def test_nobody_there_is_said_in_time():
+    """Given an address where nobody serves. Expect EnvironmentsLost after the patience given."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as silent:
+        silent.setsockopt(zmq.LINGER, 0)
+        url = f"tcp://127.0.0.1:{silent.bind_to_random_port('tcp://127.0.0.1')}"
+        with pytest.raises(EnvironmentsLost, match=f"no answer from the environments at {url}"):
+            RemoteVector([url], "CartPole-v1", 2, patience=0.3)
+
+
+HOSTILE = {
+    "nothing": b"",
+    "a head that is cut": b"\x01" * 8,
+    "a verb that is none": env_wire.message(1, 0x7A),
+    "a step of no episode": env_wire.message(1, env_wire.STEP, b"x"),
+    "seeds that are text": env_wire.message(1, env_wire.RESET, b"\xff" * 40),
+    "seeds of another shape": env_wire.message(
+        1, env_wire.RESET, env_wire.packed({"seeds": np.zeros(9, np.int64)})
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_bytes_that_are_no_question_end_nothing(workers, case):
+    """Given a stranger's bytes. Expect them refused or left unanswered, and the worker's player to
+    play on."""
+    (worker,) = workers(2)
+    vector = vector_of([worker], 2)
+    vector.reset(seed=[1, 2])
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.connect(worker.url)
+        stranger.send(HOSTILE[case])
+        stranger.send(env_wire.message(2, env_wire.HELLO))
+        answers = [env_wire.opened(stranger.recv())]
+        while answers[-1][0] != 2:
+            answers.append(env_wire.opened(stranger.recv()))
+    assert all(verb == env_wire.REFUSED for number, verb, _ in answers if number == 1)
+    assert vector.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [np.array([0, 5]), np.array([0]), np.array([0.5, 0.5]), np.array([[0], [1]])],
+    ids=["out of its space", "too few", "fractions", "of another shape"],
+)
+def test_actions_that_are_none_are_refused(workers, actions):
+    """Given actions that the space does not have. Expect EnvError from the worker, which lives."""
+    (worker,) = workers(2)
+    vector = vector_of([worker], 2)
+    vector.reset(seed=[1, 2])
+    with pytest.raises(EnvError):
+        vector.step(actions)
+    assert vector.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
+    vector.close()
+
+
+@pytest.mark.parametrize("url", ["tcp://0.0.0.0:0", "tcp://*:0", "tcp://192.0.2.1:7500"])
+def test_other_machines_are_served_only_where_it_is_said(url):
+    """Given an address that other machines reach. Expect ConfigError without --insecure."""
+    with pytest.raises(ConfigError, match="--insecure"):
+        Options(serve=url)
+    assert Options(serve=url, insecure=True).serve == url
+
+
+def test_the_program_says_where_it_serves_and_ends_at_a_signal():
+    """Given the command. Expect its address in a line, one step played, exit code 0 on SIGTERM."""
+    command = [sys.executable, "-m", "replay_server", "environments", "--envs", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            line = program.stdout.readline()
+            assert line.startswith("serving at tcp://127.0.0.1:")
+            vector = RemoteVector([line.split()[2].rstrip(":")], "CartPole-v1", 2)
+            vector.reset(seed=[1, 2])
+            assert vector.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
+            vector.close()
+        finally:
+            program.terminate()
+        assert program.wait(20) == 0

@@ -1,0 +1,77 @@
+"""Several learners that are one: two processes over gloo against one learner with the joined batch.
+
+Oracle: one learner that is given both shares as one batch, its importance weights computed here by
+their definition over the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rank as ranks
+import safetensors.torch
+import torch
+
+from learner.replicas import Replicas
+from replay_server import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+UPDATES = 20
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def started(rank, port, path):
+    """One rank, as torchrun starts it."""
+    settings = {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    settings |= {"MASTER_PORT": f"{port}", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, ranks.__file__, str(rank), str(path), str(UPDATES)]
+    env = {**os.environ, **settings}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def weights_by_definition(batch, beta):
+    """w_i = (N P(i))^-beta / max w (Schaul et al. 2015, 3.4)."""
+    weights = (batch.drawables * batch.probabilities) ** -beta
+    return (weights / weights.max()).astype(np.float32)
+
+
+def test_two_learners_are_one_with_the_joined_batch(tmp_path):
+    """Given two ranks with networks of their own at first, and shares of unequal importance. Expect
+    both to end with the same bytes, and with what one learner makes of the joined batches; each
+    item's priority to be its |TD|; and the rank that goes on told that the other stopped."""
+    port, files = free_port(), [tmp_path / "0", tmp_path / "1"]
+    programs = [started(rank, port, path) for rank, path in enumerate(files)]
+    said = [program.communicate(timeout=120)[0] for program in programs]
+    assert [program.returncode for program in programs] == [0, 0]
+    assert "another learner of this run has stopped" in said[0]
+    one = ranks.learner_of(seed=0)
+    one.weights_of = lambda batch: weights_by_definition(batch, one.beta())
+    expected = [one.learn(batch)[1] for batch in ranks.batches((0, 1), UPDATES)]
+    found = [safetensors.torch.load_file(path) for path in files]
+    for name, tensor in one.online.state_dict().items():
+        mine, other = (part[f"net/{name}"] for part in found)
+        assert torch.equal(mine, other)
+        assert torch.allclose(mine, tensor, rtol=1e-4, atol=1e-6)
+    for rank in (0, 1):
+        share = np.concatenate([np.split(priorities, 2)[rank] for priorities in expected])
+        assert found[rank]["priorities"].numpy() == pytest.approx(share, rel=1e-3, abs=1e-5)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    """Given three learners and a batch of 128. Expect ConfigError with the nearest that does."""
+    three = Replicas.__new__(Replicas)
+    three.count = 3
+    with pytest.raises(ConfigError, match=r"128 does not divide among 3 .* --batch 126"):
+        three.share(128)
+    assert three.share(126) == 42

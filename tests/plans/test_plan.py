@@ -1,0 +1,211 @@
+"""Plans: what ships is sound, and every mistake is a sentence with the line and the nearest value.
+
+Oracle of the graph: the edges as a person reads them in replay_server/training/loop.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from deploy import demo
+from deploy.explain import explained
+from deploy.graph import Edge, graph, graph_of
+from deploy.launch import commands, shares
+from deploy.plan import POLICIES, PlanError, load, shipped
+
+EDGES = {
+    ("weights", "inference"): {"newest"},
+    ("weights", "learner"): {"newest"},
+    ("actor", "inference"): {"held", "observations", "finals"},
+    ("inference", "actor"): {"renewed", "values", "closing"},
+    ("actor", "environments"): {"actions"},
+    ("environments", "actor"): {"outcome"},
+    ("actor", "replay"): {"rows", "ready", "priorities"} - {"ready"},
+    ("replay", "actor"): {"ready"},
+    ("replay", "learner"): {"batch"},
+    ("learner", "weights"): {"gradients"},
+    ("learner", "replay"): {"priorities"},
+}
+
+
+def test_the_graph_is_that_of_the_loop():
+    """Given the loop's source. Expect its six fragments, and the edges that a person reads there,
+    each with a type."""
+    found = graph()
+    assert set(found.fragments) == {
+        *("environments", "inference", "actor", "replay", "learner", "weights"),
+    }
+    joined = {}
+    for edge in found.edges:
+        joined.setdefault((edge.source, edge.target), set()).add(edge.name)
+        assert edge.kind
+    assert joined == EDGES
+
+
+def test_a_line_changed_in_the_loop_is_an_edge_changed():
+    """Given a loop of two lines, and the same with what is handed on taken away. Expect one edge,
+    then none."""
+    loop = """
+def collect(one: Any, two: Any) -> None:
+    thing: Thing = one.make()
+    two.take({})
+
+def learn(three: Any) -> None:
+    three.rest()
+"""
+    assert graph_of(loop.format("thing")).edges == (Edge("one", "two", "thing", "Thing"),)
+    assert graph_of(loop.format("")).edges == ()
+    assert graph_of(loop.format("thing")).fragments == ("one", "two", "three")
+
+
+def test_each_policy_ships_under_its_name():
+    """Given the plans that ship. Expect one for each policy, with every fragment in one place, and
+    a text that names all of its edges."""
+    assert shipped() == sorted(POLICIES)
+    for name in shipped():
+        plan = load(name)
+        assert plan.policy == name
+        placed = [fragment for process in plan.processes for fragment in process.fragments]
+        assert sorted(placed) == sorted(graph().fragments)
+        told = explained(plan)
+        assert len(re.findall(r"\+-+\+\n", told)) == 2 * len(plan.processes)
+        for edge in graph().edges:
+            assert re.search(rf"{edge.source} +{edge.target} +{edge.name} ", told)
+
+
+PLAN = """# a comment
+policy = "single-learner-coarse"
+transport = "udp"
+
+[[process]]
+fragments = ["environments", "inference", "actor"]
+replicas = 2
+
+[[process]]
+fragments = ["replay"]
+port = 7400
+
+[[process]]
+fragments = ["learner", "weights"]
+"""
+WRONG = {
+    "no policy": ('policy = "single-learner-coarse"', "", "line 1: policy is None; expected one"),
+    "a policy's name": (
+        "single-learner-coarse",
+        "single-learner-coars",
+        "line 2: no policy .*coarse'",
+    ),
+    "a key": ("transport =", "transprt =", "line 3: no key 'transprt'; the nearest is 'transport'"),
+    "a transport": ('"udp"', '"upd"', "line 3: no transport 'upd'; the nearest is 'udp'"),
+    "a transport within": (
+        '"udp"',
+        '"loopback"',
+        "line 3: transport 'loopback': .* 'udp'",
+    ),
+    "a fragment": ('"inference"', '"inferense"', "line 6: no fragment 'inferense'; .*'inference'"),
+    "a key of a process": ("replicas", "replcas", "line 7: no key 'replcas'; .* 'replicas'"),
+    "no replicas": ("replicas = 2", "replicas = 0", "line 7: replicas is 0; .* nearest is 1"),
+    "half a replica": ("replicas = 2", "replicas = 1.5", "line 7: replicas is 1.5; expected 1"),
+    "two servers": ("port = 7400", "replicas = 2", "line 11: replicas is 2: .* replay 1 time"),
+    "a port": ("7400", "70000", "line 11: port is 70000; .* the nearest is 65535"),
+    "doubled": ('["replay"]', '["replay", "actor"]', "line 10: .*'actor' stands in line 6 already"),
+    "missing": (
+        '"learner", "weights"',
+        '"learner"',
+        "no process has fragment 'weights'; it",
+    ),
+    "another cut": (
+        '"actor"]',
+        '"actor", "replay"]',
+        "line 10: .*'replay' stands in line 6",
+    ),
+    "a device": ("port = 7400", 'device = "gpu"', "line 11: device 'gpu'; expected cpu, cuda"),
+    "a flag": ("port = 7400", "compile = 1", "line 11: compile is 1; expected true or false"),
+    "turns of several": (
+        'transport = "udp"',
+        "synchronous = true",
+        "line 3: synchronous is true, which takes one learner",
+    ),
+    "a host": ("port = 7400", "host = 3", "line 11: host is 3; expected 'here'"),
+    "no list": ('["replay"]', '"replay"', "line 10: a process needs fragments"),
+    "no processes": (PLAN[PLAN.index("[[") :], "", r"a plan has a \[\[process\]\]"),
+    "not TOML": ("[[process]]", "[[process", "not TOML"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_names_line_rule_and_nearest_value(tmp_path, case):
+    """Given a plan with one mistake. Expect PlanError that begins with the file."""
+    before, after, words = WRONG[case]
+    path = tmp_path / "plan.toml"
+    text = PLAN.replace('"learner", "weights"]', '"learner", "weights"]\nreplicas = 2')
+    several = text.replace("single-learner-coarse", "multiple-learners")
+    text = several if case == "turns of several" else PLAN
+    path.write_text(text.replace(before, after, 1))
+    with pytest.raises(PlanError, match=f"{re.escape(str(path))}.*{words}"):
+        load(str(path))
+    path.write_text(PLAN)
+    assert load(str(path)).process_of("actor").replicas == 2
+
+
+def test_a_cut_of_another_policy_is_named(tmp_path):
+    """Given the processes of one policy under the name of another. Expect the one that it is."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace("single-learner-coarse", "central"))
+    with pytest.raises(PlanError, match=r"not learner \+ weights; this cut is policy 'single-le"):
+        load(str(path))
+
+
+def test_two_processes_on_one_port_are_refused(tmp_path):
+    """Given replicas whose ports run into the server's. Expect the line and the next free one."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace("replicas = 2", "replicas = 2\nport = 7399"))
+    with pytest.raises(PlanError, match=r"line 12: port 7400 .* line 8 has it .* one is 7401"):
+        load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--plan", "central-one"], "no plan 'central-one'; the nearest is 'central'"),
+        (["--plan", "none.toml"], "none.toml: No such file"),
+        (["--plan", "gpu-only", "--transport", "udp"], "meet over loopback"),
+        (["--plan", "central", "--transport", "loopback"], "meet over udp, zmq, dpdk"),
+    ],
+)
+def test_the_command_refuses_before_anything_starts(words, said, capsys):
+    """Given a plan that is none, or a transport it has not. Expect one sentence and exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        demo.main(words, command="run")
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and said in told and told.count("\n") == 1
+
+
+def test_environments_are_shared_out_among_their_workers(tmp_path):
+    """Given eight environments and three workers, and two for three. Expect 3, 3, 2; and a
+    sentence with the nearest number."""
+    assert shares(8, 3) == [3, 3, 2]
+    path = tmp_path / "plan.toml"
+    text = (demo.Path(load("environments").path)).read_text()
+    path.write_text(text.replace("replicas = 2", "replicas = 3"))
+    found = commands(load(str(path)), tmp_path, 8, "CartPole-v1", "sticky")
+    workers = [command for command in found if command.kind == "environments"]
+    assert [w.words[w.words.index("--envs") + 1] for w in workers] == ["3", "3", "2"]
+    actor = next(command for command in found if command.kind == "actor")
+    urls = actor.words[actor.words.index("--environments") + 1].split(",")
+    assert urls == [w.words[w.words.index("--serve") + 1] for w in workers]
+    with pytest.raises(PlanError, match=r"3 workers for 2 environments: .* replicas = 2"):
+        commands(load(str(path)), tmp_path, 2, "CartPole-v1", "sticky")
+
+
+def test_inference_beside_the_learner_is_one_program(tmp_path):
+    """Given the plan that has it there. Expect workers and one program that is handed their
+    addresses; and no actor or learner beside it."""
+    plan = load("single-learner-fine")
+    *workers, both = commands(plan, tmp_path, 8, "CartPole-v1", "sticky")
+    assert {worker.kind for worker in workers} == {"environments"} and both.kind == "together"
+    assert both.words[0] == "together" and both.served
+    urls = both.words[both.words.index("--environments") + 1].split(",")
+    assert urls == [worker.words[worker.words.index("--serve") + 1] for worker in workers]

@@ -1,0 +1,144 @@
+"""One algorithm, many placements: in turns and with one seed, the learner gets the same batches
+wherever the fragments are.
+
+Oracle: the loop in one process (deploy/sync.py), whose own course test_lockstep.py proves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+import numpy as np
+import pytest
+import torch
+from workers import Worker
+
+from actor.__main__ import Program as ActorProgram
+from deploy.sync import InTurn
+from deploy.table import needed, table_for
+from deploy.together import Acting
+from learner.learner import Learner
+from learner.program import Program as LearnerProgram
+from replay_server import Server
+from replay_server.training import options
+from replay_server.training.contact import Stop
+from replay_server.training.presets import CARTPOLE, changed
+
+SEED, UPDATES = 3, 60
+SETTINGS = changed(
+    CARTPOLE,
+    envs=4,
+    batch=32,
+    min_size=200,
+    capacity=5_000,
+    hidden=(16,),
+    target_every=7,
+    publish_every=1,
+    pull_every=1,
+    push_batch=16,
+)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Digests of what each learner is given, batch by batch: slots, weights, every column. A key is
+    a slot and the round of the ring; the first round is each server's own."""
+    found = []
+
+    def gradients(self, batch, real=Learner.gradients):
+        digest = hashlib.sha256()
+        slots = np.asarray(batch.keys) % SETTINGS.capacity
+        for part in (slots, batch.weights, batch.ahead, *map(np.asarray, batch.data.values())):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        found.append(digest.hexdigest())
+        return real(self, batch)
+
+    monkeypatch.setattr(Learner, "gradients", gradients)
+    return found
+
+
+def in_one_process(seen):
+    """The loop as it stands: what its first batches were."""
+    with InTurn(SETTINGS, SEED) as parts:
+        for _, _ in zip(range(UPDATES), parts.turns(), strict=False):
+            pass
+    return seen[:UPDATES]
+
+
+def served():
+    """The run's server, at an address of its own."""
+    return Server([table_for(SETTINGS)], "udp://127.0.0.1:0", seed=SEED, **needed(SETTINGS))
+
+
+def asked(cls, server, tmp_path, turns, **more):
+    """The options of one of the programs."""
+    return cls(
+        preset="cartpole",
+        seed=SEED,
+        run=tmp_path,
+        tensorboard=False,
+        server=server.address,
+        turns=turns,
+        patience=30.0,
+        **more,
+    )
+
+
+def run_apart(tmp_path, seen, workers, together):
+    """Actor and learner over UDP in turns: in threads here, each with its own client. `workers`:
+    environments elsewhere. `together`: inference beside the learner."""
+    torch.set_num_threads(1)
+    stop, (turns,) = Stop(), free_urls(1)
+    at = ",".join(worker.url for worker in workers)
+    with served() as server:
+        train = asked(options.Train, server, tmp_path, turns, updates=UPDATES, device="cpu")
+        play = asked(options.Actor, server, tmp_path, turns, environments=at)
+        torch.manual_seed(SEED)
+        learner = LearnerProgram(train, SETTINGS, stop)
+        if together:
+            actor = Acting(play, SETTINGS, stop, learner)
+        else:
+            actor = threading.Thread(target=played, args=(play, stop))
+        actor.start()
+        try:
+            learner.main()
+        finally:
+            stop.event.set()
+            actor.join(20)
+            learner.close()
+    assert not actor.is_alive()
+    assert learner.learner.step == UPDATES
+    return list(seen)
+
+
+def played(args, stop):
+    """The actor's program, until it is told to stop."""
+    program = ActorProgram(args, SETTINGS, stop)
+    try:
+        program.main()
+    finally:
+        program.close()
+
+
+def free_urls(count):
+    """Addresses of this machine that nobody serves at."""
+    from deploy.launch import free_port
+
+    return [f"tcp://127.0.0.1:{free_port()}" for _ in range(count)]
+
+
+@pytest.mark.parametrize("policy", ["single-learner-coarse", "environments", "single-learner-fine"])
+def test_the_learner_gets_the_same_batches_under_each_policy(tmp_path, seen, policy):
+    """Given the same settings and seed in one process, and apart as this policy has them. Expect
+    the same batches, byte by byte, and the same weights of them, one after another."""
+    expected = in_one_process(seen)
+    seen.clear()
+    workers = [] if policy == "single-learner-coarse" else [Worker(count=1), Worker(count=3)]
+    try:
+        found = run_apart(tmp_path, seen, workers, policy == "single-learner-fine")
+    finally:
+        for worker in workers:
+            worker.close()
+    assert len(set(expected)) == UPDATES
+    assert found == expected
