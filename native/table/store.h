@@ -417,6 +417,9 @@ void rp_layout_of(const struct rp_table_facts *facts, struct rp_table_layout *la
 
 /* Is this the header of a table of this build, and undamaged? */
 int rp_table_sound(const struct rp_table_header *header, uint32_t number, char error[256]);
+/* Slots in use lie side by side: they were issued one after another since the last reset. Before
+ * the next reset none of their key words is 0 again. */
+uint64_t rp_used_slots(const struct rp_table_private *p);
 
 /* ---- table_verify.c ---- */
 

@@ -113,9 +113,7 @@ static void derive_plans(struct rp_table *table, const struct rp_table_layout *l
     }
 }
 
-/* Slots in use lie side by side: they were issued one after another since the last reset. Before
- * the next reset none of their key words is 0 again. */
-static uint64_t used_slots(const struct rp_table_private *p) {
+uint64_t rp_used_slots(const struct rp_table_private *p) {
     uint64_t used = 0;
     while (used < p->capacity && p->keys[rp_slot_of(p, p->head - used - 1)] != 0) {
         used++;
@@ -133,7 +131,7 @@ static void derive(struct rp_table *table) {
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
     memset(p->done_through, 0, RP_WRITER_ARRAYS * p->writers_max * sizeof *p->done_through);
     p->bare = 0;
-    for (uint64_t used = used_slots(p), back = 1; back <= used; back++) {
+    for (uint64_t used = rp_used_slots(p), back = 1; back <= used; back++) {
         p->bare += rp_state_of(p->keys[rp_slot_of(p, p->head - back)]) != RP_SLOT_COMMITTED;
     }
     for (uint32_t i = 0; i < p->writers_max; i++) {
@@ -296,7 +294,7 @@ static void refresh_leaves(struct rp_table *table, uint32_t slot, uint64_t count
 
 static void clear_used(struct rp_table *table) {
     struct rp_table_private *p = table->private;
-    uint64_t used = used_slots(p);
+    uint64_t used = rp_used_slots(p);
     uint32_t first = rp_slot_of(p, p->head - used);
     uint64_t ahead = rp_min(used, p->capacity - first);
     clear_slots(p, first, ahead);
@@ -418,5 +416,5 @@ uint32_t rp_writer_places(const struct rp_table *table) {
 }
 
 uint64_t rp_writer_session(const struct rp_table *table, uint32_t writer) {
-    return rp_writer_at(table->private, writer)->session;
+    return table->private->owners[writer];
 }

@@ -76,17 +76,6 @@ static int verify_slot(const struct verdict *v) {
     return status || !(flags & RP_STEP_ITEM) ? status : verify_item(v, slot);
 }
 
-/* How many key words from the newest back are not 0: a reset clears these, and no others. */
-static uint64_t used_from_newest(const struct rp_table_private *p) {
-    uint64_t slot = (p->head - 1) % p->capacity;
-    uint64_t used = 0;
-    while (used < p->capacity && p->keys[slot] != 0) {
-        slot = slot > 0 ? slot - 1 : p->capacity - 1;
-        used++;
-    }
-    return used;
-}
-
 static int verify_slots(struct verdict *v) {
     const struct rp_table_private *p = v->table->private;
     uint64_t newest = p->keys[(p->head - 1) % p->capacity];
@@ -101,7 +90,7 @@ static int verify_slots(struct verdict *v) {
         used += p->keys[v->number] != 0;
     }
     HOLDS(keys == 0 || rp_key_of(newest) == p->head - 1);
-    HOLDS(used == used_from_newest(p));
+    HOLDS(used == rp_used_slots(p)); /* a reset clears these, and no others */
     for (; v->number < rp_tree_leaf_count(p->capacity); v->number++) {
         HOLDS(p->leaves[v->number] == 0);
     }

@@ -55,7 +55,7 @@ static void wrong_keys(void) {
     uint32_t between = at_key(p->head - 2); /* a reset would stop there */
     CHECK(rp_state_of(p->keys[between]) == RP_SLOT_RESERVED);
     set(&p->keys[between], 0);
-    TABLE("slot", p->capacity, "used == used_from_newest(p)");
+    TABLE("slot", p->capacity, "used == rp_used_slots(p)");
 }
 
 static void wrong_leaves(void) {
