@@ -1,11 +1,10 @@
-"""Environments over a connection: what is asked of a worker and what it answers, as bytes.
-
-    | number u64 | verb, 1 byte | body |    both ways, little-endian; an answer has its question's
-                                            number, and the verb "!" where the body says why not
+"""What is asked of a worker that steps environments, and what it answers (asking.py), as bytes.
 
     "h"   nothing                  -> JSON: env, protocol, count
     "r"   seeds int64 [B], or none -> observation
     "s"   actions [B, *shape]      -> observation, reward, terminated, truncated, info/NAME
+                                   -> "!" and why not; "?" where there are no such episodes (any
+                                      more), so that the asker begins new ones
 
 Bodies are safetensors: names, dtypes, shapes and bytes, no code. An observation is one array named
 "observation", or its leaves as "observation/a/b". Of infos, arrays of one number or flag for each
@@ -15,7 +14,6 @@ which is the mode of every vector here.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,23 +25,9 @@ from safetensors import SafetensorError
 from replay_server.training.env_errors import EnvError
 from replay_server.training.loop import Outcome
 
-HEAD = struct.Struct("<QB")
-HELLO, RESET, STEP, REFUSED = b"hrs!"
+HELLO, RESET, STEP, REFUSED, LOST = b"hrs!?"
 INFO = "info/"
-BYTES_MAX = 1 << 30  # of one message
 FLAGS = ("terminated", "truncated")
-
-
-def message(number: int, verb: int, body: bytes = b"") -> bytes:
-    """One message."""
-    return HEAD.pack(number, verb) + body
-
-
-def opened(data: bytes) -> tuple[int, int, bytes]:
-    """(number, verb, body) of one; EnvError where it is none."""
-    if len(data) < HEAD.size:
-        raise EnvError(f"a message of {len(data)} bytes; expected at least {HEAD.size}")
-    return *HEAD.unpack_from(data), data[HEAD.size :]
 
 
 def packed(arrays: Mapping[str, np.ndarray]) -> bytes:

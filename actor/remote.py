@@ -2,92 +2,61 @@
 
 `RemoteVector` is a Gymnasium vector like any other, in next-step mode. A step goes to every worker
 at once, and is over when all have answered; a worker is given the share of environments that it
-says it has. A question without an answer is asked again every AGAIN_S: a worker that has answered
-says the same again, and one that was begun anew says so. That, and no answer within STEP_S, is
-EnvironmentsLost: its episodes are gone, so the actor begins new ones with all of them.
+says it has. One that was begun anew says so: that, and no answer within STEP_S, is
+EnvironmentsLost. Its episodes are gone, so the actor begins new ones with all of them.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import zmq
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from actor.env_wire import (
-    BYTES_MAX,
     HELLO,
+    LOST,
     REFUSED,
     RESET,
     STEP,
     leaves_of,
-    message,
     observation_of,
-    opened,
     outcome_of,
     packed,
     unpacked,
 )
+from replay_server.errors import Timeout
+from replay_server.training.asking import Asker
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_env
 
 STEP_S = 30.0  # a step of the slowest environment
-AGAIN_S = 1.0
-SLICE_MS = 200
 
 
 class EnvironmentsLost(EnvError):
     """A worker that is gone, or was begun anew: new episodes may begin with it."""
 
 
-class Worker:
+class Worker(Asker):
     """The connection to one worker, and how many environments it has."""
 
-    def __init__(self, context: zmq.Context, url: str) -> None:
-        self.url, self.count, self.number = url, 0, 0
-        self.question, self.again_at = b"", 0.0
-        self.socket = context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.ROUTING_ID, b"P" + os.urandom(16))  # kept over a reconnection
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, BYTES_MAX)
-        self.socket.connect(url)
+    count = 0
 
-    def ask(self, verb: int, body: bytes = b"") -> None:
-        """Sends one question; older ones need no answer any more."""
-        self.number += 1
-        self.question = message(self.number, verb, body)
-        self._send()
-
-    def _send(self) -> None:
-        self.socket.send(self.question)
-        self.again_at = time.monotonic() + AGAIN_S
-
-    def answer(self, until: float, stopped: Callable[[], bool]) -> bytes:
-        """The newest question's answer; EnvironmentsLost where none comes, EnvError where the
-        worker says why not."""
-        while True:
-            now = time.monotonic()
-            left = until - now
-            if left <= 0 or stopped():
-                raise EnvironmentsLost(f"no answer from the environments at {self.url}")
-            if not self.socket.poll(min(SLICE_MS, int(left * 1000) + 1)):
-                if now >= self.again_at:
-                    self._send()
-                continue
-            number, verb, body = opened(self.socket.recv())
-            if number != self.number:
-                continue  # of a question that was given up
-            if verb == REFUSED:
-                sentence = body.decode(errors="replace")
-                lost = sentence.startswith("begun anew")
-                raise (EnvironmentsLost if lost else EnvError)(f"{self.url}: {sentence}")
-            return body
+    def told(self, until: float) -> bytes:
+        """What it answers; EnvironmentsLost where nothing, or where its episodes are gone; EnvError
+        where it says why not."""
+        try:
+            verb, body = self.answer(until)
+        except Timeout as error:
+            raise EnvironmentsLost(f"no answer from the environments at {self.url}") from error
+        if verb in (REFUSED, LOST):
+            kind = EnvironmentsLost if verb == LOST else EnvError
+            raise kind(f"{self.url}: {body.decode(errors='replace')}")
+        return body
 
 
 class RemoteVector(VectorEnv):
@@ -116,10 +85,10 @@ class RemoteVector(VectorEnv):
         with_spaces.close()
         self.observation_space = batch_space(self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
-        self.context = zmq.Context()
         self.workers: list[Worker] = []
         try:
-            self.workers += [Worker(self.context, url) for url in urls]
+            for url in urls:
+                self.workers.append(Worker(url, stopped))
             self._meet(env_id, protocol, time.monotonic() + patience)
         except BaseException:
             self.close()
@@ -129,7 +98,7 @@ class RemoteVector(VectorEnv):
         for worker in self.workers:
             worker.ask(HELLO)
         for worker in self.workers:
-            said = json.loads(worker.answer(until, self.stopped))
+            said = json.loads(worker.told(until))
             if (said["env"], said["protocol"]) != (env_id, protocol):
                 raise EnvError(
                     f"{worker.url} plays {said['env']!r} ({said['protocol']}), and this actor "
@@ -190,7 +159,7 @@ class RemoteVector(VectorEnv):
         until = time.monotonic() + seconds
         for worker, body in zip(self.workers, bodies, strict=True):
             worker.ask(verb, body)
-        return [worker.answer(until, self.stopped) for worker in self.workers]
+        return [worker.told(until) for worker in self.workers]
 
     def _joined(self, parts: list[Any]) -> Any:
         """One batch of observations of the workers' batches."""
@@ -201,6 +170,5 @@ class RemoteVector(VectorEnv):
     def close(self, **kwargs: Any) -> None:
         """Gives the workers up, who go on for whoever asks next."""
         for worker in self.workers:
-            worker.socket.close()
+            worker.close()
         self.workers = []
-        self.context.term()

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
-import zmq
 
 from actor.env_wire import (
-    BYTES_MAX,
     HELLO,
+    LOST,
     REFUSED,
     RESET,
     STEP,
     leaves_of,
-    message,
-    opened,
     outcome_body,
     packed,
     unpacked,
@@ -32,12 +30,12 @@ from actor.environments import Environments
 from replay_server.errors import ConfigError
 from replay_server.support.arguments import option, parse
 from replay_server.support.values import whole
+from replay_server.training.asking import Answerer, Question, is_local
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_envs
 
-SLICE_MS = 200
-LOCAL = ("tcp://127.0.0.1:", "tcp://localhost:", "ipc://")
+SLICE_S = 0.2
 
 
 @dataclass
@@ -52,11 +50,15 @@ class Options:
 
     def __post_init__(self) -> None:
         whole("envs", self.envs, 1, 1 << 16)
-        if not self.insecure and not self.serve.startswith(LOCAL):
+        if not self.insecure and not is_local(self.serve):
             raise ConfigError(
                 f"--serve {self.serve}: other machines may reach it; say tcp://127.0.0.1:PORT, or "
                 "--insecure where nobody else is on that network"
             )
+
+
+class Gone(EnvError):
+    """The episodes that a step was for."""
 
 
 class Served:
@@ -68,16 +70,19 @@ class Served:
         self.environments = Environments(envs, options.env)
         self.space = envs.single_action_space
         self.player = b""  # who asked for the present episodes; "": there are none
-        self.last = (0, b"")  # of the player's questions the newest, and what was answered
+        self.last = (REFUSED, b"")  # what the player was answered last
 
-    def answer(self, who: bytes, number: int, verb: int, body: bytes) -> bytes:
-        """The answer's body, the same again to a question that is; EnvError says why there is
-        none."""
-        if verb == HELLO or who != self.player or number != self.last[0]:
-            done = self._answer(who, verb, body)
-            self.last = (number, done) if verb != HELLO else self.last
-            return done
-        return self.last[1]
+    def answer(self, question: Question) -> tuple[int, bytes]:
+        """(verb, body); to a question that comes again what was said before."""
+        if question.again and question.who == self.player:
+            return self.last
+        try:
+            said = question.verb, self._answer(question.who, question.verb, question.body)
+        except (EnvError, TypeError) as error:  # TypeError: actions of another kind of number
+            said = LOST if isinstance(error, Gone) else REFUSED, str(error).encode()
+        if question.who == self.player:
+            self.last = said
+        return said
 
     def _answer(self, who: bytes, verb: int, body: bytes) -> bytes:
         count = self.options.envs
@@ -94,7 +99,7 @@ class Served:
             return packed(leaves_of(observation))
         if verb == STEP:
             if who != self.player:
-                raise EnvError("begun anew, or played by another actor: ask for new episodes")
+                raise Gone("begun anew, or played by another actor: ask for new episodes")
             return outcome_body(self.environments.step(self._actions(body)), count)
         raise EnvError(f"verb {verb}; expected one of h, r, s")
 
@@ -118,35 +123,21 @@ class Served:
 
 def serve(options: Options, stop: Stop) -> None:
     """Answers until it is asked to stop."""
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, BYTES_MAX)
-        served = Served(options)
-        try:
-            socket.bind(options.serve)
-            address = socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
-            print(f"serving at {address}: {options.envs} x {options.env}", flush=True)
+    served = Served(options)
+    try:
+        with closing(Answerer(options.serve, "--serve", insecure=options.insecure)) as line:
+            print(f"serving at {line.address}: {options.envs} x {options.env}", flush=True)
             while not stop.asked:
-                if socket.poll(SLICE_MS):
-                    turn(socket, served)
-        finally:
-            served.close()
+                turn(line, served, SLICE_S)
+    finally:
+        served.close()
 
 
-def turn(socket: zmq.Socket, served: Served) -> None:
-    """One question and its answer; what is no question gets none."""
-    frames = socket.recv_multipart()
-    if len(frames) != 2:
-        return
-    try:
-        number, verb, body = opened(frames[1])
-    except EnvError:
-        return
-    try:
-        answer = message(number, verb, served.answer(frames[0], number, verb, body))
-    except (EnvError, TypeError) as error:  # TypeError: actions of another kind of number
-        answer = message(number, REFUSED, str(error).encode())
-    socket.send_multipart([frames[0], answer])
+def turn(line: Answerer, served: Served, seconds: float) -> None:
+    """One question, if one comes within that time, and its answer."""
+    question = line.question(seconds)
+    if question is not None:
+        line.answer(question, *served.answer(question))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,7 +148,7 @@ def main(argv: list[str] | None = None) -> int:
     with Stop() as stop:
         try:
             serve(options, stop)
-        except (EnvError, ConfigError, zmq.ZMQError) as error:
+        except (EnvError, ConfigError) as error:
             print(f"environments: {error}", file=sys.stderr)
             return 2
     return 0

@@ -24,7 +24,7 @@ from deploy.curve import draw_curve
 from deploy.explain import explained
 from deploy.fleet import Fleet
 from deploy.networks import network
-from deploy.plan import TRANSPORTS, Plan, PlanError, load
+from deploy.plan import TRANSPORTS, Plan, PlanError, load, require_served
 from replay_server import Client, ReplayError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
@@ -58,8 +58,8 @@ class Demo:
         self.metrics = Metrics(folder)
         self.progress = Progress()
         self.begin = time.monotonic()
-        self.network = network(args.transport)
         plan = plan or load(args.plan)
+        self.network = network(args.transport, plan.process_of("replay").port)
         self.fleet = Fleet(plan, settings, folder, self.network, self.progress.say)
 
     def start_all(self) -> None:
@@ -262,7 +262,20 @@ def planned(args: options.Demo) -> Plan:
             )
         plan = dataclasses.replace(plan, transport=args.transport)
     args.transport = plan.transport
+    require_served(plan)
     return plan
+
+
+def require_devices(plan: Plan) -> None:
+    """PlanError where a device of the plan is not there. torch is asked only where there is one."""
+    for process in plan.processes:
+        if process.device.startswith("cuda"):
+            from replay_server.training.device import DeviceError, device_from
+
+            try:
+                device_from(process.device)
+            except DeviceError as error:
+                raise PlanError(f"{plan.path}, line {process.line}: {error}") from error
 
 
 def parsed(
@@ -281,6 +294,7 @@ def parsed(
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
     try:
         plan = planned(args)
+        require_devices(plan)
     except PlanError as wrong:
         parser.error(str(wrong))
     # as many as are started here: the ladder is theirs
@@ -337,7 +351,7 @@ def whole_run(
     if args.transport == "loopback":
         from deploy.sync import in_turn
 
-        summary = in_turn(args, settings)
+        summary = in_turn(args, settings, plan.process_of("learner").device)
     else:
         summary = over_network(args, settings, folder, plan)
     if summary is None:

@@ -28,7 +28,7 @@ def boxes(plan: Plan) -> list[str]:
     """One box for each kind of process: its fragments, how often, where."""
     lines = []
     for process in plan.processes:
-        facts = [f"{process.replicas} x {process.name}", f"on {process.host}", process.device]
+        facts = [f"{process.replicas} x {process.name}", process.device]
         head = ", ".join(facts)
         body = " + ".join(process.fragments)
         width = max(len(head), len(body))

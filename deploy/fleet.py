@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.launch import Command, commands
@@ -28,7 +29,6 @@ RESTARTS_MAX = 5
 EXIT_ASKED_WRONG = 2
 ENDED_FIRST = ("actor", "together", "environments", "learner", "weights", "server")
 RESTARTED = ("actor", "environments", "together", "learner", "server")
-SERVER = Command("server", "server", ())
 
 
 class Fleet:
@@ -133,7 +133,7 @@ class Fleet:
             f"{process.name} ended ({code}) and is started again "
             f"({self.restarts[process.name]} of {RESTARTS_MAX}): see {process.log}"
         )
-        self.start(Command(command.name, command.kind, words, command.variables, command.served))
+        self.start(replace(command, words=words))
 
     def of_kind(self, *kinds: str) -> list[Process]:
         """The processes of these kinds."""
@@ -142,7 +142,7 @@ class Fleet:
     def close(self) -> None:
         """Ends all of them, the server last, whatever state they are in."""
         order = {kind: i for i, kind in enumerate(ENDED_FIRST)}
-        kinds = {p.name: self.asked.get(p.name, SERVER).kind for p in self.processes}
+        kinds = {p.name: self.asked[p.name].kind for p in self.processes}
         for process in sorted(self.processes, key=lambda p: order[kinds[p.name]]):
             process.end()
             if process.killed:

@@ -102,7 +102,8 @@ def learning(plan: Plan, learners: Process, common: tuple[str, ...]) -> list[Com
             for i in range(learners.replicas)
         ]
     url = f"tcp://{HOST}:{port_of(weights, 0)}"
-    found = [Command("learner", "weights", (*words, "--gradients", url), served=True)]
+    kept = ("learner", "train", *common, "--device", weights.device, "--gradients", url)
+    found = [Command("learner", "weights", kept, served=True)]
     for i in range(1, learners.replicas + 1):
         more = ("--central", url, "--number", str(i))
         found.append(Command(f"learner-{i}", "learner", (*words, *more), served=True))

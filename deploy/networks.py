@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from replay_server import ConfigError
 from replay_server.bench import namespaces
 
-SERVED = {"udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
+SERVED = {"udp": "udp://127.0.0.1:{port}", "zmq": "zmq+tcp://127.0.0.1:{port}"}
 MEMIF = "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,links=8,socket="
 SERVER, CLIENTS = "198.18.0.7", "198.18.0.{}"  # past the kernels, which have .1 and .2
 DEVICE = f"vdev=net_af_packet,iface={namespaces.INTERFACE}"
@@ -27,8 +27,8 @@ class Network:
 
     summary_name = ""  # in the run's summary; "": the name of the transport
 
-    def __init__(self, transport: str) -> None:
-        self.url = SERVED.get(transport, "")
+    def __init__(self, transport: str, port: int = 0) -> None:
+        self.url = SERVED.get(transport, "").format(port=port)
 
     def served(self, command: Sequence[str]) -> list[str]:
         """The server's command."""
@@ -95,7 +95,7 @@ class Cable(Network):
         self.pair.close()
 
 
-def network(transport: str) -> Network:
-    """The one a transport is named for."""
+def network(transport: str, port: int = 0) -> Network:
+    """The one a transport is named for. port: of its server; 0: any free one."""
     other = {"dpdk": Cable, "dpdk-memif": Memory}.get(transport)
-    return other() if other else Network(transport)
+    return other() if other else Network(transport, port)

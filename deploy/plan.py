@@ -7,9 +7,7 @@
     [[process]]
     fragments = ["environments", "inference", "actor"]
     replicas = 2                          as many such processes
-    host = "here"                         or a node of the engine
-    device = "cpu"                        cpu, cuda, cuda:1, auto
-    compile = false                       its networks by torch.compile
+    device = "cpu"                        of a learner's nets: cpu, cuda, cuda:1, auto
     port = 0                              what the process serves at; 0: any free one
 
 Every fragment stands in exactly one kind of process. A mistake is a PlanError of one sentence: the
@@ -73,9 +71,7 @@ class Process:
 
     fragments: tuple[str, ...]
     replicas: int = 1
-    host: str = "here"
     device: str = "cpu"
-    compile: bool = False
     port: int = 0
     line: int = 0
 
@@ -169,6 +165,7 @@ class _Reader:
         self._each_once(plan)
         self._cut(plan)
         self._turns(plan)
+        require_served(plan)
         self._ports(plan)
         return plan
 
@@ -228,17 +225,20 @@ class _Reader:
             if fragment not in graph().fragments:
                 sentence = self._no("fragment", fragment, graph().fragments)
                 raise self.wrong(sentence, "fragments", i)
-        device, host = given.get("device", "cpu"), given.get("host", "here")
+        device = given.get("device", "cpu")
         if not isinstance(device, str) or not DEVICE.fullmatch(device):
             raise self.wrong(f"device {device!r}; expected cpu, cuda, cuda:N or auto", "device", i)
-        if not isinstance(host, str) or not host:
-            raise self.wrong(f"host is {host!r}; expected 'here' or a node's name", "host", i)
+        if device != "cpu" and not set(listed) & set(LEARNING):
+            raise self.wrong(
+                f"device {device!r}: {' + '.join(listed)} runs on the processor; a learner's nets "
+                "have a device",
+                "device",
+                i,
+            )
         return Process(
             tuple(listed),
             replicas=self._whole(given, "replicas", 1, REPLICAS_MAX, i),
-            host=host,
             device=device,
-            compile=self._flag(given, "compile", i),
             port=self._whole(given, "port", 0, PORT_MAX, i),
             line=self.line("fragments", i),
         )
@@ -297,15 +297,15 @@ class _Reader:
             )
 
     def _ports(self, plan: Plan) -> None:
-        taken: dict[tuple[str, int], int] = {}
+        taken: dict[int, int] = {}
         for i, process in enumerate(plan.processes):
             for port in range(process.port, process.port + process.replicas * (process.port > 0)):
-                if port > PORT_MAX or (process.host, port) in taken:
-                    free = max([p for h, p in taken if h == process.host], default=1023) + 1
+                if port > PORT_MAX or port in taken:
+                    free = max(taken, default=1023) + 1
                     why = (
                         f"there is none above {PORT_MAX:,}"
                         if port > PORT_MAX
-                        else f"line {taken[process.host, port]} has it on this host"
+                        else f"line {taken[port]} has it"
                     )
                     raise self.wrong(
                         f"port {port} (of {process.replicas} from {process.port}): {why}; the "
@@ -313,7 +313,26 @@ class _Reader:
                         "port",
                         i,
                     )
-                taken[process.host, port] = self.line("port", i)
+                taken[port] = self.line("port", i)
+
+
+def serves(process: Process, plan: Plan) -> bool:
+    """Whether others come to this process at a port that a plan may name."""
+    if process.fragments == ("replay",):
+        return plan.transport in ("udp", "zmq")
+    meets = process.replicas > 1 and "learner" in process.fragments  # learners that are one
+    return process.fragments in (("environments",), ("weights",)) or meets
+
+
+def require_served(plan: Plan) -> None:
+    """PlanError where a process has a port at which it would serve nothing."""
+    for process in plan.processes:
+        if process.port and not serves(process, plan):
+            who = " + ".join(process.fragments)
+            raise PlanError(
+                f"{plan.path}, line {process.line}: port is {process.port}, and {who} serves at "
+                f"none over {plan.transport}: leave it out"
+            )
 
 
 def _same_cut(cut: Mapping[tuple[str, ...], int], plan: Plan) -> bool:

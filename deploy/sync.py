@@ -25,10 +25,11 @@ from deploy.table import TABLE, needed, table_for
 from learner.dqn import Update
 from learner.judge import Judge, save
 from learner.learner import Learner
-from learner.program import STEPS_PER_UPDATE
+from learner.replay import InOrder
 from replay_server import Batch, Client, Server, Table
 from replay_server.requests.draws import BATCH_DEFAULT
 from replay_server.training.contact import Stop
+from replay_server.training.device import device_from
 from replay_server.training.envs import action_count, make_envs
 from replay_server.training.loop import Weights, learn
 from replay_server.training.networks import network_from
@@ -36,6 +37,7 @@ from replay_server.training.options import begin_run, keep
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import Run, commit
+from replay_server.training.turns import Due
 from replay_server.training.weights import WeightsError
 
 if TYPE_CHECKING:
@@ -56,6 +58,15 @@ class Turn:
     priorities: np.ndarray
 
 
+class Watched(InOrder):
+    """The same, which keeps the newest batch and its priorities."""
+
+    def update(self, batch: Batch, priorities: np.ndarray) -> None:
+        """New priorities of a batch's items, set."""
+        self.batch, self.priorities = batch, priorities
+        super().update(batch, priorities)
+
+
 class InTurn:
     """The three parts of a run in one process; use as a context."""
 
@@ -66,6 +77,7 @@ class InTurn:
         *,
         envs: VectorEnv | None = None,
         table: Table | None = None,
+        device: str = "cpu",
     ) -> None:
         torch.manual_seed(seed)
         self.settings = settings
@@ -80,7 +92,9 @@ class InTurn:
         self.actor_client = Client(self.server.address)
         self.client = Client(self.server.address, batch_max=max(settings.batch, BATCH_DEFAULT))
         actions = action_count(self.envs)
-        self.learner = Learner(spec=table.step, actions=actions, preset=settings, seed=seed)
+        self.learner = Learner(
+            spec=table.step, actions=actions, preset=settings, seed=seed, device=device
+        )
         network = network_from(
             settings.network,
             table.step,
@@ -93,7 +107,7 @@ class InTurn:
         self.actor = Actor(
             envs=self.envs,
             spec=table.step,
-            inference=Inference(network),
+            inference=Inference(network.to(device), device=device),
             preset=settings,
             number=0,
             actors=1,
@@ -101,7 +115,8 @@ class InTurn:
             writer=self.actor_client.writer(TABLE, autoreset=self.envs),
             newest=self.newest,
         )
-        self.owed = 0.0
+        self.replay = Watched(self.client, TABLE, settings.batch, self.learner.beta)
+        self.due = Due(settings.steps_per_update)
         self.pull_at = self.version = 0
         self.publish()
 
@@ -124,33 +139,22 @@ class InTurn:
         """One step of every environment, acknowledged."""
         stored = self.actor.step()
         self.actor.writer.flush()
-        if self.client.can_sample(TABLE, self.settings.batch):
-            self.owed += stored / (self.settings.steps_per_update or STEPS_PER_UPDATE)
+        if self.replay.ready():
+            self.due.add(stored)
 
     def learn(self) -> Turn:
         """One batch, one update, its priorities."""
-        learn(self, self.learner, self.learner)
+        learn(self.replay, self.learner, self.learner)
         if self.learner.step % self.settings.publish_every == 0:
             self.publish()
-        return Turn(self.batch, self.learner.update, self.priorities)
-
-    def sample(self) -> Batch:
-        """The learner's batch."""
-        self.batch = self.client.sample(TABLE, self.settings.batch, beta=self.learner.beta())
-        return self.batch
-
-    def update(self, batch: Batch, priorities: np.ndarray) -> None:
-        """The learner's new priorities, set before anything else happens."""
-        self.priorities = priorities
-        self.client.update_priorities(TABLE, batch.keys, priorities)
+        return Turn(self.replay.batch, self.learner.update, self.replay.priorities)
 
     def rounds(self) -> Iterator[Turn | None]:
         """None behind each step of the environments, then its updates, until the steps are done."""
         while self.actor.env_steps < self.settings.env_steps:
             self.collect()
             yield None
-            while self.owed >= 1.0:
-                self.owed -= 1.0
+            while self.due.take():
                 yield self.learn()
 
     def turns(self) -> Iterator[Turn]:
@@ -171,15 +175,16 @@ class InTurn:
         self.close()
 
 
-def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
-    """The demo in turn; its summary, or None if it was interrupted."""
+def in_turn(args: Demo, settings: Preset, device: str = "cpu") -> dict[str, Any] | None:
+    """The demo in turn; its summary, or None if it was interrupted. device: of the nets."""
+    device = device_from(device)
     torch.set_num_threads(1)
     progress = Progress()
     run = begin_run("in-turn", "deploy demo", args, settings, progress.say)
     keep("in-turn", "deploy demo", args, settings)
     begin, solved = time.time(), None
     table = table_for(settings)
-    with Stop() as stop, progress, InTurn(settings, args.seed, table=table) as parts:
+    with Stop() as stop, progress, InTurn(settings, args.seed, table=table, device=device) as parts:
         mark = math.inf if args.solve_at is None else args.solve_at
         judge = Judge(
             settings,

@@ -24,7 +24,6 @@ import_quietly(__name__)
 import torch
 
 from learner import checkpoint
-from learner.device import DeviceError
 from learner.dqn import NotFinite
 from learner.judge import evaluate
 from learner.program import COMMAND, NAME, Program, has_learned, newest_of
@@ -34,6 +33,7 @@ from replay_server.errors import ConfigError
 from replay_server.support.arguments import nearest, parse
 from replay_server.training import options, runfile
 from replay_server.training.contact import Stop
+from replay_server.training.device import DeviceError
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import check_playable
 from replay_server.training.presets import Preset

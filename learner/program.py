@@ -18,7 +18,6 @@ import numpy as np
 
 from learner import checkpoint
 from learner.central import Central, Kept
-from learner.device import device_from
 from learner.dqn import Update
 from learner.evaluate import actions_of
 from learner.judge import Judge, save
@@ -29,18 +28,18 @@ from replay_server import Client, ReplayError, Spec
 from replay_server.requests.priorities import UpdateResult
 from replay_server.training import options, runfile
 from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact
+from replay_server.training.device import device_from
 from replay_server.training.envs import check_columns, make_env
 from replay_server.training.loop import learn
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
 from replay_server.training.runs import Phases, Timed, fraction, read_metrics
-from replay_server.training.turns import Giving
+from replay_server.training.turns import Due, Giving
 from replay_server.training.weights import WeightsError
 
 COMMAND = "learner train"
 NAME = "learner"
 LOG_S = 1.0
-STEPS_PER_UPDATE = 16.0  # in turns, where no limiter says
 STEP = ("wait", "fetch", "train", "update")  # the phases of a learner step
 
 
@@ -228,7 +227,7 @@ class Program:
         replay = InOrder(self.client, self.args.table, self.share, self.learner.beta)
         self.ages, learner = replay.ages, Timed(self.learner, self.phases, "train")
         weights = Timed(self.central or self.replicas or self.learner, self.phases, "train")
-        owed = 0.0
+        due = Due(self.settings.steps_per_update)
         with closing(Giving(self.args.turns, self.settings.actors)) as turns:
             while not self.done():
                 with self.phases("wait"):
@@ -237,9 +236,8 @@ class Program:
                     self.idle()
                     continue
                 if replay.ready():
-                    owed += stored / (self.settings.steps_per_update or STEPS_PER_UPDATE)
-                while owed >= 1.0 and not self.done():
-                    owed -= 1.0
+                    due.add(stored)
+                while not self.done() and due.take():
                     learn(replay, learner, weights)
                     self.between_updates(self.learner.update)
                 turns.go()

@@ -5,110 +5,100 @@
     learner   `collected()` gives the rows of that step once every actor has sent its own; then it
               learns, and `go()` lets all of them on
 
-    | number u64 | stored u64 |   the question of an actor; the same number comes back as the answer
-
-A question is repeated every AGAIN_S, and counts once.
+`Due` says how many updates that is, in one process too.
 """
 
 from __future__ import annotations
 
-import secrets
 import struct
 import time
 from collections.abc import Callable
 
-import zmq
+from ..errors import Timeout
+from .asking import Answerer, Asker, Question
 
-from ..errors import ConfigError, Timeout
+DONE = ord("d")
+STORED = struct.Struct("<Q")
+STEPS_PER_UPDATE = 16.0  # where no limiter says
 
-MESSAGE = struct.Struct("<QQ")
-AGAIN_S, SLICE_MS = 1.0, 100
-LOCAL = ("tcp://127.0.0.1:", "tcp://localhost:", "ipc://")
+
+class Due:
+    """How many updates are due for the environment steps that were stored."""
+
+    def __init__(self, steps_per_update: float | None) -> None:
+        self.each, self.owed = steps_per_update or STEPS_PER_UPDATE, 0.0
+
+    def add(self, stored: int) -> None:
+        """So many more steps."""
+        self.owed += stored / self.each
+
+    def take(self) -> bool:
+        """Whether one is due, which is not any more then."""
+        due = self.owed >= 1.0
+        self.owed -= float(due)
+        return due
 
 
 class Taking:
     """An actor's end. stopped: ends each wait; patience: seconds that one may last."""
 
     def __init__(self, url: str, number: int, patience: float, stopped: Callable[[], bool]) -> None:
-        self.url, self.patience, self.stopped = url, patience, stopped
-        self.number = secrets.randbits(48)  # another start of this actor is not taken for this one
-        self.context = zmq.Context()
-        self.socket = self.context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.ROUTING_ID, f"actor-{number}".encode())
-        self.socket.connect(url)
+        self.patience, self.stopped = patience, stopped
+        self.line = Asker(url, stopped, name_of(number))
 
     def done(self, stored: int) -> None:
         """This actor's part of the turn is over; returns as the next one begins, or once stopped.
         Timeout where it does not begin."""
-        self.number += 1
-        until, again_at = time.monotonic() + self.patience, 0.0
-        while not self.stopped():
-            now = time.monotonic()
-            if now >= until:
-                raise Timeout(f"the learner of the turns at {self.url} is silent: is it running?")
-            if now >= again_at:
-                self.socket.send(MESSAGE.pack(self.number, stored))
-                again_at = now + AGAIN_S
-            if self.socket.poll(SLICE_MS):
-                answer = self.socket.recv()
-                if len(answer) == MESSAGE.size and MESSAGE.unpack(answer)[0] == self.number:
-                    return
+        self.line.ask(DONE, STORED.pack(stored))
+        try:
+            self.line.answer(time.monotonic() + self.patience)
+        except Timeout as error:
+            if not self.stopped():
+                url = self.line.url
+                sentence = f"the learner of the turns at {url} is silent: is it running?"
+                raise Timeout(sentence) from error
 
     def close(self) -> None:
         """Gives the connection up."""
-        self.socket.close()
-        self.context.term()
+        self.line.close()
+
+
+def name_of(number: int) -> bytes:
+    """How the learner knows an actor: one that is started again takes its own place."""
+    return f"actor-{number}".encode()
 
 
 class Giving:
     """The learner's end, for `actors` of them. Serves at `url`."""
 
     def __init__(self, url: str, actors: int) -> None:
-        if not url.startswith(LOCAL):
-            raise ConfigError(
-                f"--turns {url}: other machines may reach it; say tcp://127.0.0.1:..."
-            )
-        self.actors = actors
-        self.names = {f"actor-{number}".encode() for number in range(actors)}
-        self.there: dict[bytes, tuple[int, int]] = {}  # of each actor: its question's number, rows
-        self.context = zmq.Context()
-        self.socket = self.context.socket(zmq.ROUTER)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, 1 << 10)
-        try:
-            self.socket.bind(url)
-        except zmq.ZMQError as error:
-            self.close()
-            raise ConfigError(f"--turns {url}: {error}") from error
-        self.address = self.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
-        self.gone: dict[bytes, int] = {}  # the newest question of each that was answered
+        self.names = {name_of(number) for number in range(actors)}
+        self.there: dict[bytes, tuple[Question, int]] = {}  # of each actor that is done: its rows
+        self.line = Answerer(url, "--turns")
+        self.address = self.line.address
 
     def collected(self, seconds: float) -> int | None:
         """The rows of a turn, once all actors have theirs; None where that takes longer."""
         until = time.monotonic() + seconds
-        while len(self.there) < self.actors:
+        while len(self.there) < len(self.names):
             left = until - time.monotonic()
-            if left <= 0 or not self.socket.poll(int(left * 1000) + 1):
+            if left <= 0:
                 return None
-            who, *rest = self.socket.recv_multipart()
-            if who not in self.names or len(rest) != 1 or len(rest[0]) != MESSAGE.size:
+            question = self.line.question(left)
+            if question is None or question.who not in self.names:
                 continue
-            number, stored = MESSAGE.unpack(rest[0])
-            if number == self.gone.get(who):
-                self.socket.send_multipart([who, MESSAGE.pack(number, 0)])  # its answer was lost
-            else:
-                self.there[who] = number, stored
+            if question.again:
+                self.line.answer(question, DONE)  # its answer was lost
+            elif len(question.body) == STORED.size:
+                self.there[question.who] = question, STORED.unpack(question.body)[0]
         return sum(stored for _, stored in self.there.values())
 
     def go(self) -> None:
         """The next turn begins."""
-        for who, (number, _) in self.there.items():
-            self.socket.send_multipart([who, MESSAGE.pack(number, 0)])
-            self.gone[who] = number
+        for question, _ in self.there.values():
+            self.line.answer(question, DONE)
         self.there = {}
 
     def close(self) -> None:
         """Serves no more."""
-        self.socket.close()
-        self.context.term()
+        self.line.close()

@@ -403,11 +403,12 @@ def test_a_functions_brace_stands_behind_its_head():
 
 
 def test_only_transports_know_what_they_carry_over():
-    """Given the whole tree. Expect rte_ only in the dpdk transport, zmq only in its transport."""
+    """Given the whole tree. Expect rte_ only in the dpdk transport, zmq only in its transport and
+    beneath the edges of plans."""
     not_dpdk = [path for path in NATIVE if path.parent != ROOT / "native/dpdk"]
     zmq_users = ("zmq_transport.py", "test_zmq.py", "pickle_zmq.py")
-    zmq_users += ("remote.py", "worker.py", "central.py", "turns.py")  # edges that a plan cuts
-    zmq_users += ("workers.py", "test_remote_environments.py", "test_central.py", "test_turns.py")
+    zmq_users += ("asking.py",)  # edges that a plan cuts
+    zmq_users += ("workers.py", "test_remote_environments.py", "test_turns.py")
     assert places(not_dpdk, r"\brte_\w|<rte_") == []
     assert places(NATIVE, r"<zmq") == []
     assert places(tracked("*.py"), r"^\s*(import|from) zmq\b", but=zmq_users) == []
@@ -418,12 +419,14 @@ def test_python_imports_follow_the_layers():
     actor and the learner beside each other: what they share is replay_server/training/. What places
     them knows their command lines, but for what is both in one process."""
     face = tracked("replay_server/*.py")
-    shared = ("training/networks.py", "training/weights.py")
+    shared = ("training/networks.py", "training/weights.py", "training/device.py")
     library = [path for path in face if not str(path).endswith(shared)]
     both = ("sync.py", "together.py")
     places_them = [path for path in tracked("deploy/*.py") if path.name not in both]
     torch = places(library + places_them, r"^(import|from) torch\b")
-    torch += places(library, r"^\s*(import|from) .*\b(networks|training\.weights)\b")
+    torch += places(
+        library, r"^\s*(import|from) .*\b(networks|training\.weights|training\.device)\b"
+    )
     learning = places(face, r"^\s*(import|from) (actor|learner|deploy)\b")
     engine = places(face, r"_engine\b.*import|import.*_engine\b", but=("_native.py", "_build.py"))
     loops = places(tracked("actor/*.py"), r"(import|from) (learner|deploy)\b")

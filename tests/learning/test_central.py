@@ -6,17 +6,19 @@ Oracle: the same learner alone, with the same batches.
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
 import rank as ranks
 import safetensors.torch
 import torch
-import zmq
+from workers import verbs_of
 
-from learner.central import HEAD, Central, Kept, packed
+from learner.central import GRADIENTS, REFUSED, Central, Kept, packed
 from learner.dqn import NotFinite
 from replay_server import ConfigError, ReplayError
+from replay_server.training.asking import HEAD
 from replay_server.training.loop import learn
 
 UPDATES = 20
@@ -86,10 +88,8 @@ def test_each_gradient_of_each_learner_is_applied_once(place):
     batches = list(ranks.batches((0,), UPDATES))
     for batch in batches:
         learn(ranks.Given(iter([batch])), one, first)
-        number, question = first.number, packed(one.gradients(batch), first.names)
-        first.socket.send(HEAD.pack(number, 0) + question)  # its question again, as if unanswered
-        again = first.socket.recv()
-        assert HEAD.unpack_from(again) == (number, 0)
+        first.line.socket.send(first.line.question)  # as if its answer were lost
+        assert first.line.answer(time.monotonic() + 20.0)[0] == GRADIENTS
         learn(ranks.Given(iter([batch])), two, second)
     assert place.learner.step == two.step == 2 * len(batches)
     first.close()
@@ -130,13 +130,11 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(place, case):
         gradients.of[0].fill_(float("nan"))
         question = packed(gradients, central.names)
     with pytest.raises(ReplayError):
-        central._ask(question)
-    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
-        stranger.setsockopt(zmq.LINGER, 0)
-        stranger.connect(place.kept.address)
-        stranger.send(b"\x01")
-        stranger.send(HEAD.pack(7, 0))
-        assert HEAD.unpack_from(stranger.recv()) == (7, 0)
+        central.ask(question)
+    central.line.socket.send(central.line.question)
+    assert central.line.answer(time.monotonic() + 20.0)[0] == REFUSED, "refused when it comes again"
+    verbs = verbs_of(place.kept.address, [b"\x01"], HEAD.pack(7, GRADIENTS))
+    assert verbs == {7: GRADIENTS}
     assert place.learner.weights() == before == central.newest()
     central.close()
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from learner.device import DeviceError, device_from
 from learner.learner import Learner
 from replay_server import Client, NStep, Prioritized, Server, Table
 from replay_server.serving.config import atari_spec
+from replay_server.training.device import DeviceError, device_from
 from replay_server.training.presets import ATARI, changed
 
 BATCH, STEPS = 16, 60

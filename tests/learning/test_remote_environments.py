@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 import zmq
 from gymnasium import spaces
-from workers import Worker
+from workers import Worker, verbs_of
 
 from actor import env_wire
 from actor.remote import EnvironmentsLost, RemoteVector
 from actor.worker import Options
 from replay_server import ConfigError
+from replay_server.training.asking import HEAD
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_envs
 
@@ -63,6 +65,11 @@ def test_the_same_episodes_as_in_this_process(workers, env):
     assert ends > 0
     here.close()
     there.close()
+
+
+def bound():
+    """A time of the clock by which an answer of this machine is there."""
+    return time.monotonic() + 20.0
 
 
 def same(one, other):
@@ -112,10 +119,9 @@ def test_a_question_asked_twice_is_one_step(workers):
     for _ in range(3):
         there = vector.step(np.array([1]))
         line.socket.send(line.question)
-        number, _, body = env_wire.opened(line.socket.recv())
-        again = env_wire.outcome_of(body, vector.single_observation_space, 1)
+        again = env_wire.outcome_of(line.told(bound()), vector.single_observation_space, 1)
         mine = here.step(np.array([1]))
-        assert number == line.number and np.array_equal(again.observation, there[0])
+        assert np.array_equal(again.observation, there[0])
         assert np.array_equal(mine[0], there[0])
     here.close()
     vector.close()
@@ -143,13 +149,17 @@ def test_nobody_there_is_said_in_time():
             RemoteVector([url], "CartPole-v1", 2, patience=0.3)
 
 
+def message(number, verb, body=b""):
+    return HEAD.pack(number, verb) + body
+
+
 HOSTILE = {
     "nothing": b"",
     "a head that is cut": b"\x01" * 8,
-    "a verb that is none": env_wire.message(1, 0x7A),
-    "a step of no episode": env_wire.message(1, env_wire.STEP, b"x"),
-    "seeds that are text": env_wire.message(1, env_wire.RESET, b"\xff" * 40),
-    "seeds of another shape": env_wire.message(
+    "a verb that is none": message(1, 0x7A),
+    "a step of no episode": message(1, env_wire.STEP, b"x"),
+    "seeds that are text": message(1, env_wire.RESET, b"\xff" * 40),
+    "seeds of another shape": message(
         1, env_wire.RESET, env_wire.packed({"seeds": np.zeros(9, np.int64)})
     ),
 }
@@ -162,16 +172,25 @@ def test_bytes_that_are_no_question_end_nothing(workers, case):
     (worker,) = workers(2)
     vector = vector_of([worker], 2)
     vector.reset(seed=[1, 2])
-    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
-        stranger.setsockopt(zmq.LINGER, 0)
-        stranger.connect(worker.url)
-        stranger.send(HOSTILE[case])
-        stranger.send(env_wire.message(2, env_wire.HELLO))
-        answers = [env_wire.opened(stranger.recv())]
-        while answers[-1][0] != 2:
-            answers.append(env_wire.opened(stranger.recv()))
-    assert all(verb == env_wire.REFUSED for number, verb, _ in answers if number == 1)
+    verbs = verbs_of(worker.url, [HOSTILE[case]], message(2, env_wire.HELLO))
+    assert verbs.pop(2) == env_wire.HELLO
+    assert set(verbs.values()) <= {env_wire.REFUSED, env_wire.LOST}
     assert vector.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
+    vector.close()
+
+
+def test_a_refusal_that_comes_again_is_the_same_refusal(workers):
+    """Given actions that are refused, and the same question again. Expect the refusal once more,
+    never what the step before was answered."""
+    (worker,) = workers(2)
+    vector = vector_of([worker], 2)
+    vector.reset(seed=[1, 2])
+    vector.step(np.array([0, 1]))
+    line = vector.workers[0]
+    for ask in (lambda: vector.step(np.array([0, 5])), lambda: line.told(bound())):
+        with pytest.raises(EnvError, match="is not in Discrete"):
+            ask()
+        line.socket.send(line.question)
     vector.close()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import zmq
 
 from replay_server import ConfigError, Timeout
-from replay_server.training.turns import MESSAGE, Giving, Taking
+from replay_server.training.asking import HEAD, Asker
+from replay_server.training.turns import DONE, STORED, Giving, Taking
 
 BOUND_S = 20.0
 
@@ -55,35 +57,52 @@ def test_a_turn_waits_for_all_actors_and_begins_for_all(giving):
 def test_a_question_asked_again_counts_once(giving):
     """Given an actor whose question comes three times, before the turn ends and after it. Expect
     its rows counted once, and its late question answered without a turn of its own."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as line:
-        line.setsockopt(zmq.LINGER, 0)
-        line.setsockopt(zmq.ROUTING_ID, b"actor-0")
-        line.connect(giving.address)
-        other = taking(giving, 1)
-        thread = threading.Thread(target=other.done, args=(5,))
-        thread.start()
-        for _ in range(2):
-            line.send(MESSAGE.pack(77, 3))
-        while (stored := giving.collected(0.05)) is None:
-            pass
-        assert stored == 8
-        giving.go()
-        assert MESSAGE.unpack(line.recv())[0] == 77
-        thread.join(BOUND_S)
-        line.send(MESSAGE.pack(77, 3))
-        assert giving.collected(0.3) is None, "the late question began a turn"
-        assert MESSAGE.unpack(line.recv())[0] == 77
-        other.close()
+    line, other = Asker(giving.address, name=b"actor-0"), taking(giving, 1)
+    thread = threading.Thread(target=other.done, args=(5,))
+    thread.start()
+    line.ask(DONE, STORED.pack(3))
+    line.socket.send(line.question)
+    while (stored := giving.collected(0.05)) is None:
+        pass
+    assert stored == 8
+    giving.go()
+    assert line.answer(time.monotonic() + BOUND_S) == (DONE, b"")
+    thread.join(BOUND_S)
+    line.socket.send(line.question)
+    assert giving.collected(0.3) is None, "the late question began a turn"
+    assert line.answer(time.monotonic() + BOUND_S) == (DONE, b"")
+    line.close()
+    other.close()
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01", b"x" * 500, MESSAGE.pack(1, 2)])
-def test_bytes_that_are_no_question_begin_no_turn(giving, data):
-    """Given a stranger's bytes. Expect no turn, and one for the actors behind them."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
-        stranger.setsockopt(zmq.LINGER, 0)
-        stranger.connect(giving.address)
-        stranger.send(data)
-        assert giving.collected(0.2) is None
+def test_an_actor_that_is_started_again_takes_its_own_place(giving):
+    """Given an actor that ends in the midst of a turn, and another start of it that is done. Expect
+    the turn to have the rows of the second, and to wait for the other actor."""
+    first = Asker(giving.address, name=b"actor-0")
+    first.ask(DONE, STORED.pack(3))
+    assert giving.collected(0.2) is None
+    first.close()
+    second, other = (Asker(giving.address, name=name) for name in (b"actor-0", b"actor-1"))
+    second.ask(DONE, STORED.pack(4))
+    assert giving.collected(0.3) is None
+    other.ask(DONE, STORED.pack(5))
+    while (stored := giving.collected(0.05)) is None:
+        pass
+    assert stored == 9
+    second.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x01", b"x" * 500, HEAD.pack(1, DONE) + STORED.pack(2), HEAD.pack(1, DONE)]
+)
+@pytest.mark.parametrize("name", [b"actor-0", b"actor-2", b"stranger"])
+def test_bytes_that_are_no_question_begin_no_turn(giving, data, name):
+    """Given a stranger's bytes, or an actor's. Expect no turn."""
+    line = Asker(giving.address, name=name)
+    line.socket.send(data)
+    assert giving.collected(0.2) is None
+    line.close()
 
 
 def test_a_learner_that_is_gone_is_said_in_time():
@@ -95,7 +114,7 @@ def test_a_learner_that_is_gone_is_said_in_time():
         end = Taking(url, 0, 0.3, lambda: False)
         with pytest.raises(Timeout, match=f"the learner of the turns at {url} is silent"):
             end.done(1)
-        end.stopped = lambda: True
+        end.stopped = end.line.stopped = lambda: True
         end.done(1)
         end.close()
 

@@ -5,6 +5,7 @@ Oracle of the graph: the edges as a person reads them in replay_server/training/
 
 from __future__ import annotations
 
+import pathlib
 import re
 
 import pytest
@@ -90,6 +91,7 @@ port = 7400
 [[process]]
 fragments = ["learner", "weights"]
 """
+CUDA = "cuda.toml"
 WRONG = {
     "no policy": ('policy = "single-learner-coarse"', "", "line 1: policy is None; expected one"),
     "a policy's name": (
@@ -122,13 +124,16 @@ WRONG = {
         "line 10: .*'replay' stands in line 6",
     ),
     "a device": ("port = 7400", 'device = "gpu"', "line 11: device 'gpu'; expected cpu, cuda"),
-    "a flag": ("port = 7400", "compile = 1", "line 11: compile is 1; expected true or false"),
+    "a flag": ('transport = "udp"', "synchronous = 1", "line 3: synchronous is 1; expected true"),
+    "a device of no nets": ("replicas = 2", 'device = "cuda"', "line 7: device 'cuda': .* process"),
+    "a port of nothing": ("replicas = 2", "port = 7500", "line 6: port is 7500, and .* at none"),
+    "a port past the kernel": ('"udp"', '"dpdk"', "line 10: port is 7400, and replay .* over dpdk"),
+    "what a plan has not": ("replicas = 2", "host = 3", "line 7: no key 'host'"),
     "turns of several": (
         'transport = "udp"',
         "synchronous = true",
         "line 3: synchronous is true, which takes one learner",
     ),
-    "a host": ("port = 7400", "host = 3", "line 11: host is 3; expected 'here'"),
     "no list": ('["replay"]', '"replay"', "line 10: a process needs fragments"),
     "no processes": (PLAN[PLAN.index("[[") :], "", r"a plan has a \[\[process\]\]"),
     "not TOML": ("[[process]]", "[[process", "not TOML"),
@@ -161,8 +166,10 @@ def test_a_cut_of_another_policy_is_named(tmp_path):
 def test_two_processes_on_one_port_are_refused(tmp_path):
     """Given replicas whose ports run into the server's. Expect the line and the next free one."""
     path = tmp_path / "plan.toml"
-    path.write_text(PLAN.replace("replicas = 2", "replicas = 2\nport = 7399"))
-    with pytest.raises(PlanError, match=r"line 12: port 7400 .* line 8 has it .* one is 7401"):
+    text = pathlib.Path(load("environments").path).read_text()
+    text = text.replace('["replay"]', '["replay"]\nport = 7400')
+    path.write_text(text.replace("replicas = 2", "replicas = 2\nport = 7399"))
+    with pytest.raises(PlanError, match=r"line \d+: port 7400 .* line 9 has it; .* one is 7401"):
         load(str(path))
 
 
@@ -173,10 +180,15 @@ def test_two_processes_on_one_port_are_refused(tmp_path):
         (["--plan", "none.toml"], "none.toml: No such file"),
         (["--plan", "gpu-only", "--transport", "udp"], "meet over loopback"),
         (["--plan", "central", "--transport", "loopback"], "meet over udp, zmq, dpdk"),
+        (["--plan", CUDA], "line 14: device 'cuda:99'"),
     ],
 )
-def test_the_command_refuses_before_anything_starts(words, said, capsys):
-    """Given a plan that is none, or a transport it has not. Expect one sentence and exit code 2."""
+def test_the_command_refuses_before_anything_starts(words, said, capsys, tmp_path):
+    """Given a plan that is none, a transport it has not, a device that is not there. Expect one
+    sentence and exit code 2."""
+    plan = tmp_path / CUDA
+    plan.write_text(PLAN.replace('"weights"]', '"weights"]\ndevice = "cuda:99"'))
+    words = [str(plan) if word == CUDA else word for word in words]
     with pytest.raises(SystemExit) as ended:
         demo.main(words, command="run")
     told = capsys.readouterr().err
@@ -188,7 +200,7 @@ def test_environments_are_shared_out_among_their_workers(tmp_path):
     sentence with the nearest number."""
     assert shares(8, 3) == [3, 3, 2]
     path = tmp_path / "plan.toml"
-    text = (demo.Path(load("environments").path)).read_text()
+    text = (pathlib.Path(load("environments").path)).read_text()
     path.write_text(text.replace("replicas = 2", "replicas = 3"))
     found = commands(load(str(path)), tmp_path, 8, "CartPole-v1", "sticky")
     workers = [command for command in found if command.kind == "environments"]

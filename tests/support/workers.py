@@ -1,32 +1,30 @@
-"""A worker that steps environments, in a thread of the test's process."""
+"""A worker that steps environments, in a thread of the test's process; a stranger's raw bytes."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import zmq
 
 from actor.worker import Options, Served, turn
+from replay_server.training.asking import HEAD, Answerer
 
 
 class Worker:
     """One worker in a thread of this process, ended by `close`."""
 
     def __init__(self, env: str = "CartPole-v1", count: int = 2) -> None:
-        self.context, self.ended = zmq.Context(), threading.Event()
-        socket = self.context.socket(zmq.ROUTER)
-        socket.setsockopt(zmq.LINGER, 0)
-        port = socket.bind_to_random_port("tcp://127.0.0.1")
-        self.url, self.served = f"tcp://127.0.0.1:{port}", Served(Options(env=env, envs=count))
-        self.thread = threading.Thread(target=self.run, args=(socket,))
+        self.served, self.ended = Served(Options(env=env, envs=count)), threading.Event()
+        self.line = Answerer("tcp://127.0.0.1:0", "--serve")
+        self.url = self.line.address
+        self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
-    def run(self, socket: zmq.Socket) -> None:
+    def run(self) -> None:
         """Answers until it is closed."""
         while not self.ended.is_set():
-            if socket.poll(20):
-                turn(socket, self.served)
-        socket.close()
+            turn(self.line, self.served, 0.02)
 
     def begin_anew(self) -> None:
         """As one that was killed and started again: it knows of no player."""
@@ -36,5 +34,21 @@ class Worker:
         """Ends its thread, then its environments."""
         self.ended.set()
         self.thread.join()
+        self.line.close()
         self.served.close()
-        self.context.term()
+
+
+def verbs_of(url: str, messages: Iterable[bytes], last: bytes) -> dict[int, int]:
+    """{number: verb} of what a stranger is answered who sends these messages and then `last`, which
+    is a question; up to that one's answer."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.connect(url)
+        for message in messages:
+            stranger.send(message)
+        stranger.send(last)
+        verbs: dict[int, int] = {}
+        while HEAD.unpack_from(last)[0] not in verbs:
+            number, verb = HEAD.unpack_from(stranger.recv())
+            verbs[number] = verb
+        return verbs
