@@ -1,4 +1,4 @@
-"""A plan: which fragments of the loop share a process, how often, on which host and device.
+"""A plan: which fragments of the loop share a process, how often, on which device.
 
     policy = "single-learner-coarse"      one of POLICIES: the rule that the cut keeps
     transport = "udp"                     what the processes reach the replay server over

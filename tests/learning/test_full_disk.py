@@ -166,7 +166,8 @@ LIMITED = """
 import importlib, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 program = importlib.import_module(sys.argv[2])
-program.LOG_S = 0.0
+for name in ("actor.__main__", "learner.program"):  # whichever it is, it logs all the time
+    importlib.import_module(name).LOG_S = 0.0
 sys.exit(program.main(sys.argv[3:]))
 """
 
