@@ -159,31 +159,36 @@ static int check_queues(const struct request *request) {
 
 /* 0 to serve, EXIT_WRONG, or -1 where all is said. */
 static int read_command(struct request *request, int count, char **words) {
+    enum { BUSY = 256, CORE, INSECURE, REGION, VERIFY }; /* no letters: these have none */
     static const struct option options[] = {
-        {"busy", no_argument, NULL, 'b'},        {"core", required_argument, NULL, 'c'},
-        {"insecure", no_argument, NULL, 'i'},    {"region", required_argument, NULL, 'r'},
-        {"verify", no_argument, NULL, 'v'},      {"help", no_argument, NULL, 'h'},
+        {"busy", no_argument, NULL, BUSY},           {"core", required_argument, NULL, CORE},
+        {"insecure", no_argument, NULL, INSECURE},   {"region", required_argument, NULL, REGION},
+        {"verify", no_argument, NULL, VERIFY},       {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
     int chosen;
     memset(request, 0, sizeof *request);
     opterr = 0;
     while ((chosen = getopt_long(count, words, "h", options, NULL)) != -1) {
         char *end = NULL;
-        long core = chosen == 'c' ? strtol(optarg, &end, 10) : 0;
+        long core = chosen == CORE ? strtol(optarg, &end, 10) : 0;
         switch (chosen) {
-        case 'b': request->options.busy_poll = 1; break;
-        case 'i': request->options.insecure = 1; break;
-        case 'r': request->options.region_path = optarg; break;
-        case 'v': request->options.verify = 1; break;
-        case 'c':
+        case BUSY: request->options.busy_poll = 1; break;
+        case INSECURE: request->options.insecure = 1; break;
+        case REGION: request->options.region_path = optarg; break;
+        case VERIFY: request->options.verify = 1; break;
+        case CORE:
             if (*optarg < '0' || *optarg > '9' || *end || core >= CORES_MAX) {
                 return refuse("--core", "it is a number of a core, 0 to 1023");
             }
             request->options.core = 1 + (int32_t)core;
             break;
         case 'h': fputs(help, stdout); return -1;
-        default:
-            return refuse(words[optind - 1], "no such option, or its value is missing; --help");
+        default: { /* in the midst of -xy optind is not behind it yet: optopt has the letter */
+            char letter[] = {'-', (char)optopt, 0};
+            int is_letter = optopt > 0 && optopt < BUSY;
+            return refuse(is_letter ? letter : words[optind - 1],
+                          "no such option, or its value is missing; --help");
+        }
         }
     }
     request->config = words[optind];

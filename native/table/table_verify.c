@@ -172,9 +172,11 @@ static int verify_entry(const struct verdict *v, uint32_t index, uint64_t sequen
     }
     if (rp_entry_known(entry)) {
         uint32_t pieces = rp_entry_piece_count(entry), flags = rp_entry_flags(entry);
-        uint32_t bits = 0;
+        uint32_t bits = 0, bits_beyond = 0;
         for (uint32_t i = 0; i < p->bitmap_words; i++) {
+            uint32_t here = pieces > 64 * i ? rp_min(pieces - 64 * i, 64) : 0;
             bits += (uint32_t)__builtin_popcountll(entry->pieces[i]);
+            bits_beyond |= here < 64 && entry->pieces[i] >> here != 0;
         }
         HOLDS(rp_entry_stream(entry) < rp_writer_at(p, index)->streams);
         HOLDS(!(flags & ~RP_RUN_FLAGS)); /* and as writer.c takes them: check_shape */
@@ -184,6 +186,7 @@ static int verify_entry(const struct verdict *v, uint32_t index, uint64_t sequen
         HOLDS(pieces >= 1 && pieces <= v->table->header->facts.pieces_max);
         HOLDS(p->bitmap_words == 0 || bits == rp_entry_received(entry));
         HOLDS(rp_entry_received(entry) <= pieces);
+        HOLDS(bits_beyond == 0);
         HOLDS((state == RP_ENTRY_COMPLETE) == (rp_entry_received(entry) == pieces));
         HOLDS(entry->step >= rp_stream_at(p, index, rp_entry_stream(entry))->next_step);
         HOLDS(entry->step <= RP_KEY_MASK);

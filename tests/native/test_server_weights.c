@@ -147,6 +147,7 @@ static void situation_busy(void) {
     publish(&other, 1, 2, 1);
     publish(&client, 3, 3, 2);
     CHECK_STATUS(piece(&client, 2, 0), RP_FORGOTTEN);
+    CHECK(script_counter(&script, RP_COUNT_publishes_forgotten) == 1);
     CHECK(version_of(piece(&client, 4, 0)) == 0);
     CHECK_STATUS(script_ask(&script, &client, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
     script_connect(&script, &client);

@@ -221,6 +221,8 @@ static void wrong_streams(void) {
     WHOLE;
     set(&stream->abandoned, writer->next_sequence + 1);
     TABLE("writer", 0, "state->abandoned <= rp_writer_at(p, index)->next_sequence");
+    set(&rp_stream_at(p, 0, 3)->abandoned, 1); /* which it was not granted */
+    TABLE("writer", 0, "!(none->next_step | none->head | none->abandoned | none->depth)");
     set(&unused->depth, UINT16_MAX);
     WHOLE;
     set(&unused->depth, UINT16_MAX + 1);
@@ -290,6 +292,19 @@ static void wrong_steps_that_wait(void) {
     set(&e->pieces[0], UINT64_MAX);
     set(&e->pieces[1], (1ull << (most - 64)) - 1);
     WHOLE;
+    set(&e->facts, rp_entry_facts(0, 0, most, most));
+    set(&e->pieces[0], UINT64_MAX - 1);
+    set(&e->pieces[1], (1ull << (most - 63)) - 1);
+    TABLE("writer", 0, "bits_beyond == 0");
+    set(&e->pieces[0], 2); /* of the one piece that it has */
+    TABLE("writer", 0, "bits_beyond == 0");
+    set(&e->facts, rp_entry_facts(0, 0, 64, 64));
+    set(&e->pieces[0], UINT64_MAX);
+    WHOLE;
+    set(&e->facts, rp_entry_facts(0, 0, 64, 64));
+    set(&e->pieces[0], UINT64_MAX - 1);
+    set(&e->pieces[1], 1);
+    TABLE("writer", 0, "bits_beyond == 0");
     set(&e->facts, rp_entry_facts(0, 0, most + 1, most + 1));
     TABLE("writer", 0, pieces);
     set(&e->pieces[0], 3);

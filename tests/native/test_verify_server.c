@@ -121,6 +121,43 @@ static void wrong_records(void) {
     }
 }
 
+/* Given a batch of windows whose record names other rows than its items have: which no attach can
+ * tell from a batch drawn before an episode went on. Expect each served as overwritten, but the one
+ * that needs no other row. */
+static void other_windows(void) {
+    enum { COUNT = 8, ITEM_BYTES = 32, ID = 10 };
+    static const struct {
+        int behind, ahead;
+    } change[] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}, {0, 3}, {-1, 3}, {-1, -2}};
+    static struct script_batch batch;
+    struct rp_sample request = script_sample(COUNT);
+    request.plan = 1;
+    uint32_t place = (uint32_t)(script.server->sessions[0].sample_drawn
+                                % (config.records + 1));
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, 0, ID, &request, sizeof request),
+                 RP_OK);
+    struct rp_record *record = rp_region_record(script.server, 0, place);
+    CHECK(record->head.count == COUNT);
+    struct rp_batch_item drawn[COUNT];
+    memcpy(drawn, record->items, sizeof drawn);
+    for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
+        for (uint32_t j = 0; j < COUNT; j++) {
+            CHECK(drawn[j].behind == 1 && drawn[j].ahead == 2, "item %u", j);
+            record->items[j].behind = (uint16_t)(drawn[j].behind + change[i].behind);
+            record->items[j].ahead = (uint16_t)(drawn[j].ahead + change[i].ahead);
+        }
+        memset(&batch, 0, sizeof batch);
+        script_ask(&script, &client, RP_OP_SAMPLE, 0, ID, &request, sizeof request);
+        script_collect(&script, ID, client.mtu, COUNT, ITEM_BYTES, &batch);
+        for (uint32_t j = 0; j < COUNT; j++) {
+            int alone = record->items[j].behind == 0 && record->items[j].ahead == 0;
+            CHECK(batch.overwritten[j] == !alone, "change %zu, item %u", i, j);
+            CHECK((batch.values[j][2] == 0) == !alone);
+        }
+    }
+    memcpy(record->items, drawn, sizeof drawn);
+}
+
 static void wrong_writers(void) {
     struct rp_writer *writer = rp_writer_at(p, 0);
     set_owner(p, 0, writer->session + RP_SESSIONS_MAX);
@@ -244,6 +281,8 @@ int main(void) {
     check_group("sessions, records and weights");
     printf("  %u cases\n", cases);
     rp_server_check(script.server);
+    other_windows();
+    check_group("a batch whose windows are others");
     free_places();
     check_group("places that no session has");
     script_close(&script);

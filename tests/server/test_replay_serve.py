@@ -297,6 +297,8 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         (("--core", "first", config, ANY), "number of a core"),
         (("--core", 900, config, ANY), "no thread can be started on core 900"),
         (("--forse", config, ANY), "--forse: no such option"),
+        ((config, ANY, "--core"), "--core: no such option, or its value is missing"),
+        (("--busy", "-xy", config, ANY), "-x: no such option"),
         ((tmp_path / "none.bin", ANY), "No such file"),
         ((tmp_path, ANY), "Is a directory"),
         ((ROOT / "pyproject.toml", ANY), "--compile FILE writes one"),
