@@ -28,7 +28,7 @@
  *
  * Volatile, rebuilt at attach: done_through, owners (whose each writer's place is), hints (where a
  * create found its last anchor; how many steps of a stream wait), skips (anchor.c), the index of
- * steps that wait (known.c), items waiting for an earlier step, holes and bare slots, plan segments,
+ * steps that wait (known.c), items waiting for an earlier step, holes, bare slots, plan segments,
  * scratch.
  *
  * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or

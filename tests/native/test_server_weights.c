@@ -98,7 +98,6 @@ static void situation_publish(void) {
     struct script_answer answer = piece(&client, 1, 1);
     CHECK(version_of(answer) == 1 && answer.head.weights_version == 1);
     CHECK(version_of(piece(&client, 1, 2)) == 1);
-    CHECK(rp_server_weights_version(script.server) == 1);
     read_back(0, 1, 1);
     read_back(1, 1, 1);
     CHECK(script_counter(&script, RP_COUNT_blob_datagrams) == 2 * script.port.out_count);
