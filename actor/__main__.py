@@ -52,7 +52,7 @@ from replay_server.training.loop import Weights
 from replay_server.training.networks import network_from
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
-from replay_server.training.runs import RunTaken, first_free
+from replay_server.training.runs import FINISHED, RunTaken, first_free
 from replay_server.training.turns import Taking
 from replay_server.training.weights import WeightsError
 
@@ -249,6 +249,8 @@ class Program:
                 self.log()
         actor.writer.flush()
         self.log()
+        if actor.env_steps >= self.share:
+            self.run.event(event=FINISHED)
 
     def ahead(self) -> Ahead:
         """How far this actor is ahead of the server; ReplayError where that is too far."""
@@ -357,6 +359,7 @@ class Program:
         """Everything this program owns."""
         self.close_client()
         if self.turns is not None:
+            self.turns.leave()
             self.turns.close()
         self.envs.close()
         self.run.close()

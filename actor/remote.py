@@ -33,6 +33,7 @@ from replay_server.errors import Timeout
 from replay_server.training.asking import Asker
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_env
+from replay_server.training.loop import Outcome
 
 STEP_S = 30.0  # a step of the slowest environment
 
@@ -59,6 +60,26 @@ class Worker(Asker):
         return body
 
 
+def infos_of(parts: Sequence[Outcome], counts: Sequence[int]) -> dict[str, np.ndarray]:
+    """The infos of all workers, [B] each. As in Gymnasium's vectors "_NAME" says which environments
+    reported NAME: none of a worker that has not got it, where zeros stand."""
+    infos: dict[str, np.ndarray] = {}
+    names = sorted({name for part in parts for name in part.infos})
+    for name in (name for name in names if not name.startswith("_")):
+        has = [name in part.infos for part in parts]
+        some = next(part.infos[name] for part in parts if name in part.infos)
+        values = [
+            part.infos.get(name, np.zeros(count, some.dtype))
+            for part, count in zip(parts, counts, strict=True)
+        ]
+        reported = [
+            part.infos.get(f"_{name}", np.full(count, there))
+            for part, count, there in zip(parts, counts, has, strict=True)
+        ]
+        infos |= {name: np.concatenate(values), f"_{name}": np.concatenate(reported)}
+    return infos
+
+
 class RemoteVector(VectorEnv):
     """`count` environments at the workers of `urls`, in their order; close it.
 
@@ -77,6 +98,8 @@ class RemoteVector(VectorEnv):
         patience: float = STEP_S,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
+        if twice := [url for i, url in enumerate(urls) if url in urls[:i]]:
+            raise EnvError(f"{twice[0]} stands twice among the workers: name each once")
         self.num_envs, self.patience, self.stopped = count, patience, stopped
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         with_spaces = make_env(env_id, protocol=protocol)
@@ -137,13 +160,12 @@ class RemoteVector(VectorEnv):
             outcome_of(body, space, worker.count)
             for worker, body in zip(self.workers, answers, strict=True)
         ]
-        names = set.intersection(*(set(part.infos) for part in parts))
         return (
             self._joined([part.observation for part in parts]),
             np.concatenate([part.reward for part in parts]),
             np.concatenate([part.terminated for part in parts]),
             np.concatenate([part.truncated for part in parts]),
-            {name: np.concatenate([part.infos[name] for part in parts]) for name in sorted(names)},
+            infos_of(parts, [worker.count for worker in self.workers]),
         )
 
     def _shares(self, arrays: dict[str, np.ndarray]) -> list[bytes]:

@@ -24,7 +24,7 @@ from deploy.curve import draw_curve
 from deploy.explain import explained
 from deploy.fleet import Fleet
 from deploy.networks import network
-from deploy.plan import TRANSPORTS, Plan, PlanError, load, require_served
+from deploy.plan import TRANSPORTS, Plan, PlanError, load, require_served, with_actors
 from replay_server import Client, ReplayError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
@@ -32,7 +32,14 @@ from replay_server.training.contact import Stop
 from replay_server.training.envs import check_playable
 from replay_server.training.presets import Preset, changed
 from replay_server.training.progress import Progress, clock
-from replay_server.training.runs import METRICS, Metrics, commit, make_folder, write_json
+from replay_server.training.runs import (
+    FINISHED,
+    METRICS,
+    Metrics,
+    commit,
+    make_folder,
+    write_json,
+)
 
 COMMAND = "demo"
 CONFIG = "config.toml"
@@ -60,7 +67,8 @@ class Demo:
         self.begin = time.monotonic()
         plan = plan or load(args.plan)
         self.network = network(args.transport, plan.process_of("replay").port)
-        self.fleet = Fleet(plan, settings, folder, self.network, self.progress.say)
+        say = self.progress.say
+        self.fleet = Fleet(plan, settings, folder, self.network, say, self.finished)
 
     def start_all(self) -> None:
         """Every process of the plan."""
@@ -83,11 +91,15 @@ class Demo:
         return None
 
     def used_up(self) -> bool:
-        """Have the actors played all their steps, and the learner stopped learning from them?"""
-        actors = self.fleet.of_kind("actor")
-        if not actors or any(actor.ended() is None for actor in actors):
-            return False
-        return self.newest("learner", "perf/learner_sps").get("perf/learner_sps", 1) == 0
+        """Has the learner made all its updates; or the actors played all their steps, and it
+        stopped learning from them?"""
+        actors = (f"actor-{i}" for i in range(self.settings.actors))
+        idle = self.newest("learner", "perf/learner_sps").get("perf/learner_sps", 1) == 0
+        return self.finished("learner") or (idle and all(map(self.finished, actors)))
+
+    def finished(self, program: str) -> bool:
+        """Whether it did all that it was asked for, and so ended."""
+        return any(line.get("event") == FINISHED for line in self.metrics.read(program))
 
     def newest(self, program: str, name: str) -> Mapping[str, Any]:
         """The newest line in which the program logged this scalar; empty without one."""
@@ -247,9 +259,9 @@ def tables_of(
     return tables
 
 
-def planned(args: options.Demo) -> Plan:
-    """The plan that is asked for, with the transport that is; PlanError. `--transport loopback`
-    means all in one process, whose plan is gpu-only."""
+def planned(args: options.Demo, actors: int | None) -> Plan:
+    """The plan that is asked for, with the transport and so many actors as are; PlanError.
+    `--transport loopback` means all in one process, whose plan is gpu-only."""
     if args.transport == "loopback" and args.plan == PLAN:
         args.plan = ALONE
     plan = load(args.plan)
@@ -262,8 +274,29 @@ def planned(args: options.Demo) -> Plan:
             )
         plan = dataclasses.replace(plan, transport=args.transport)
     args.transport = plan.transport
+    if actors is not None:
+        plan = with_actors(plan, actors)
     require_served(plan)
     return plan
+
+
+def require_fit(plan: Plan, settings: Preset) -> None:
+    """PlanError where these settings would make the plan's processes wait for one another, or do
+    not divide among them."""
+    learner = plan.process_of("learner")
+    if plan.averaged and settings.batch % learner.replicas:
+        near = max(settings.batch // learner.replicas, 1) * learner.replicas
+        raise PlanError(
+            f"--batch {settings.batch}: {plan.path}, line {learner.line}, has {learner.replicas} "
+            f"learners who share it; the nearest is {near}"
+        )
+    rows, each = settings.envs * settings.actors, settings.steps_per_update
+    if plan.synchronous and each is not None and rows + each > settings.steps_ahead:
+        raise PlanError(
+            f"{plan.path} has turns: {rows} environments step before the learner learns, and "
+            f"--steps-ahead {settings.steps_ahead} lets them be no further ahead; the nearest is "
+            f"{math.ceil(rows + each)}"
+        )
 
 
 def require_devices(plan: Plan) -> None:
@@ -292,13 +325,15 @@ def parsed(
     if args.transport and args.transport not in TRANSPORTS:
         close = nearest(args.transport, TRANSPORTS)
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
+    said = given if "plan" in given else {**in_file.get("demo", {}), **given}
     try:
-        plan = planned(args)
+        plan = planned(args, said.get("actors"))
         require_devices(plan)
+        # as many as are started here: the ladder is theirs
+        settings = changed(settings, actors=plan.process_of("actor").replicas)
+        require_fit(plan, settings)
     except PlanError as wrong:
         parser.error(str(wrong))
-    # as many as are started here: the ladder is theirs
-    settings = changed(settings, actors=plan.process_of("actor").replicas)
     if args.solve_at is None:
         args.solve_at = settings.mark
     if args.require_solved and args.solve_at is None:

@@ -1,9 +1,10 @@
 """The processes of a run: started in order, started again where that helps, ended in order.
 
-An actor or a worker that died is started again. So is a learner, from its newest checkpoint; and a
-server, empty, at its address: actors and learner come back to it by themselves. Each of them
-RESTARTS_MAX times; and none that ended because of what it was asked for (exit code 2), which would
-be so again. One of several learners cannot come back alone: its gradients are part of every step.
+What ended before its work was done is started again: an actor, a worker; a learner, or whoever
+keeps its weights, from its newest checkpoint; and a server, empty, at its address, to which actors
+and learner come back by themselves. Each of them RESTARTS_MAX times; and none that ended because of
+what it was asked for (exit code 2), which would be so again. One of several learners whose
+gradients are averaged cannot come back alone: its part is missing in every step.
 What cannot come back ends the run, with the reason and the program's last lines.
 """
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from deploy.launch import Command, commands
@@ -28,11 +30,13 @@ START_S = 30.0
 RESTARTS_MAX = 5
 EXIT_ASKED_WRONG = 2
 ENDED_FIRST = ("actor", "together", "environments", "learner", "weights", "server")
-RESTARTED = ("actor", "environments", "together", "learner", "server")
+RESUMED = ("together", "learner", "weights")  # from a checkpoint
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Fleet:
-    """Of one plan. `say` gets a line for each thing that happens; `event` what goes into the log.
+    """Of one plan. `say` gets a line for each thing that happens; `finished` says whether the
+    actor or learner of this name did all that it was asked for.
 
     processes: those that were started and are not replaced.
     """
@@ -44,9 +48,10 @@ class Fleet:
         folder: Path,
         network: Network,
         say: Callable[[str], None],
+        finished: Callable[[str], bool],
     ) -> None:
         self.plan, self.settings, self.folder, self.network = plan, settings, folder, network
-        self.say = say
+        self.say, self.finished = say, finished
         self.processes: list[Process] = []
         self.asked: dict[str, Command] = {}
         self.restarts: dict[str, int] = {}
@@ -85,7 +90,8 @@ class Fleet:
             words += ["--server", self.network.address(self.address)]
         full = [sys.executable, "-u", "-m", "replay_server", *words]
         inside = self.network.served if command.kind == "server" else self.network.reached
-        variables = {**os.environ, **command.variables}
+        own = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
+        variables = {**own, **command.variables}
         log = self.folder / f"{command.name}.log"
         process = Process(command.name, inside(full), log, variables)
         self.asked[command.name] = command
@@ -106,28 +112,35 @@ class Fleet:
         """Starts again what died and can come back; RuntimeError where the run cannot go on."""
         for process in list(self.processes):
             code = process.ended()
-            kind = self.asked[process.name].kind
-            if code is None or (code == 0 and kind not in ("server", "environments")):
+            if code is None or (code == 0 and self.is_done(process)):
                 continue
-            if code == EXIT_ASKED_WRONG or not self.may_restart(process.name, kind):
+            if code == EXIT_ASKED_WRONG or not self.may_restart(process.name):
                 raise RuntimeError(f"{process.name} ended ({code}):\n{process.last_lines()}")
             self.restart(process, code)
 
-    def may_restart(self, name: str, kind: str) -> bool:
+    def is_done(self, process: Process) -> bool:
+        """Whether it ended since it had nothing left to do, as a server never has."""
+        kind = self.asked[process.name].kind
+        return kind not in ("server", "environments") and self.finished(
+            "learner" if kind == "together" else process.name
+        )
+
+    def may_restart(self, name: str) -> bool:
         """Whether another one may take its place."""
-        alone = kind != "learner" or len(self.of_kind("learner")) == 1
-        here = kind != "server" or self.plan.transport in ("udp", "zmq")
+        command = self.asked[name]
+        here = command.kind != "server" or self.plan.transport in ("udp", "zmq")
         left = self.restarts.get(name, 0) < RESTARTS_MAX
-        return kind in RESTARTED and alone and here and left
+        return "WORLD_SIZE" not in command.variables and here and left
 
     def restart(self, process: Process, code: int) -> None:
-        """Starts it again: a learner from its newest checkpoint, if it has one."""
+        """Starts it again: who saves checkpoints from the newest, if there is one."""
         command = self.asked[process.name]
         self.restarts[process.name] = self.restarts.get(process.name, 0) + 1
         self.processes.remove(process)
         words = command.words
         saved = any((self.folder / "checkpoints").glob("*.json"))
-        if command.kind in ("learner", "together") and saved and "--resume" not in words:
+        saves = command.kind in RESUMED and "--central" not in words
+        if saves and saved and "--resume" not in words:
             words = (*words, "--resume", str(self.folder))
         self.say(
             f"{process.name} ended ({code}) and is started again "
@@ -140,14 +153,25 @@ class Fleet:
         return [p for p in self.processes if self.asked[p.name].kind in kinds]
 
     def close(self) -> None:
-        """Ends all of them, the server last, whatever state they are in."""
-        order = {kind: i for i, kind in enumerate(ENDED_FIRST)}
-        kinds = {p.name: self.asked[p.name].kind for p in self.processes}
-        for process in sorted(self.processes, key=lambda p: order[kinds[p.name]]):
-            process.end()
-            if process.killed:
-                self.say(killed(process.name, kinds[process.name], self.folder))
+        """Ends all of them, the server last, whatever state they are in. Those of one kind are told
+        together: learners that are one end at the same step."""
+        for kind, group in self.in_order():
+            for process in group:
+                process.tell()
+            for process in group:
+                process.end()
+                if process.killed:
+                    self.say(killed(process.name, kind, self.folder))
         self.network.close()
+
+    def in_order(self) -> Iterator[tuple[str, list[Process]]]:
+        """(kind, its processes), as they are ended."""
+
+        def place(process: Process) -> int:
+            return ENDED_FIRST.index(self.asked[process.name].kind)
+
+        for i, group in groupby(sorted(self.processes, key=place), place):
+            yield ENDED_FIRST[i], list(group)
 
 
 def killed(name: str, kind: str, folder: Path) -> str:

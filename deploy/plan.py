@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,12 @@ class Plan:
     synchronous: bool = False
     path: str = ""
 
+    @property
+    def averaged(self) -> bool:
+        """Whether several learners are one: each draws its share of a batch."""
+        learner = self.process_of("learner")
+        return learner.replicas > 1 and "weights" in learner.fragments
+
     def process_of(self, fragment: str) -> Process:
         """The kind of process that this fragment is in."""
         return next(process for process in self.processes if fragment in process.fragments)
@@ -136,7 +142,8 @@ class _Reader:
 
     def line(self, key: str, process: int | None = None) -> int:
         """Where `key` stands, or its section begins; lines count from 1."""
-        begin = 0 if process is None else self.heads[process]
+        inline = process is None or process >= len(self.heads)  # process = [{...}, {...}]
+        begin = 0 if inline else self.heads[process]
         end = next((head for head in self.heads if head > begin), len(self.lines))
         for i in range(begin, end):
             if key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", self.lines[i]):
@@ -150,9 +157,10 @@ class _Reader:
         names = [field.name for field in fields(Plan) if field.name not in ("processes", "path")]
         self._known(document, names)
         policy = document.get("policy")
-        if policy not in POLICIES:
+        if not isinstance(policy, str) or policy not in POLICIES:
             raise self.wrong(self._no("policy", policy, POLICIES), "policy")
-        if not isinstance(sections, list) or not sections:
+        whole = isinstance(sections, list) and all(isinstance(s, dict) for s in sections)
+        if not whole or not sections:
             raise self.wrong("a plan has a [[process]] for each kind of process", "process")
         processes = tuple(self._process(i, section) for i, section in enumerate(sections))
         plan = Plan(
@@ -202,7 +210,7 @@ class _Reader:
     def _transport(self, document: Mapping[str, Any], policy: str) -> str:
         alone = policy == "gpu-only"
         transport = document.get("transport", "loopback" if alone else "udp")
-        if transport not in TRANSPORTS:
+        if not isinstance(transport, str) or transport not in TRANSPORTS:
             raise self.wrong(self._no("transport", transport, TRANSPORTS), "transport")
         if alone != (transport == "loopback"):
             which = "all fragments in one process" if alone else "fragments in several processes"
@@ -222,7 +230,7 @@ class _Reader:
             known = ", ".join(graph().fragments)
             raise self.wrong(f"a process needs fragments, of {known}", "fragments", i)
         for fragment in listed:
-            if fragment not in graph().fragments:
+            if not isinstance(fragment, str) or fragment not in graph().fragments:
                 sentence = self._no("fragment", fragment, graph().fragments)
                 raise self.wrong(sentence, "fragments", i)
         device = given.get("device", "cpu")
@@ -322,6 +330,20 @@ def serves(process: Process, plan: Plan) -> bool:
         return plan.transport in ("udp", "zmq")
     meets = process.replicas > 1 and "learner" in process.fragments  # learners that are one
     return process.fragments in (("environments",), ("weights",)) or meets
+
+
+def with_actors(plan: Plan, count: int) -> Plan:
+    """The plan with so many processes that act; PlanError where its policy has but one."""
+    acting = plan.process_of("actor")
+    most = next(m for g, m in POLICIES[plan.policy].items() if "actor" in g)
+    if count > most:
+        workers = ("environments",) in POLICIES[plan.policy]
+        more = "; more workers are replicas of environments there" * workers
+        raise PlanError(
+            f"--actors {count}: {plan.path} is policy {plan.policy!r}, which has {most} actor{more}"
+        )
+    more = replace(acting, replicas=count)
+    return replace(plan, processes=tuple(more if p is acting else p for p in plan.processes))
 
 
 def require_served(plan: Plan) -> None:

@@ -55,10 +55,15 @@ class Process:
         """The end of its output, for an error message."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
+    def tell(self) -> None:
+        """SIGTERM, if it still runs."""
+        if self.child.poll() is None:
+            self.child.terminate()
+
     def end(self, grace_s: float = GRACE_S) -> int:
         """SIGTERM, then SIGKILL after `grace_s`; the exit code."""
         if self.child.poll() is None:
-            self.child.terminate()
+            self.tell()
             try:
                 self.child.wait(grace_s)
             except subprocess.TimeoutExpired:

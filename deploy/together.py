@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 
 import torch
 
@@ -79,6 +80,13 @@ class Acting(threading.Thread):
             program.close()
 
 
+def as_played(folder: str, given: list[str]) -> list[str]:
+    """What gives the actor the options that it had in this run, unless others are given."""
+    config = Path(folder) / "config-actor-0.toml"
+    named = any(word.startswith("--config") for word in given)
+    return [] if named or not config.exists() else ["--config", str(config)]
+
+
 def main(argv: list[str] | None = None) -> int:
     """The program; returns its exit code."""
     parser = Parser(prog="replay-server together", description=__doc__.splitlines()[0])
@@ -86,10 +94,15 @@ def main(argv: list[str] | None = None) -> int:
         "--environments", metavar="URLS", default="", help="Where workers step them; empty: here."
     )
     parser.add_argument("--device", default="auto", help="Where the nets live, as a learner's.")
+    parser.add_argument(
+        "--resume", metavar="FOLDER", help="Run to go on from, with the options of both there."
+    )
     parser.epilog = "Every other option is one that both `learner train` and `actor` have."
     mine, both = parser.parse_known_args(argv)
-    args, settings = parse_train([*both, "--device", mine.device])
-    playing = options.parse(options.Actor, "actor", "actor", "", both, check_playable)
+    resumed = ["--resume", mine.resume] if mine.resume else []
+    args, settings = parse_train([*both, "--device", mine.device, *resumed])
+    played = as_played(mine.resume, both) if mine.resume else []
+    playing = options.parse(options.Actor, "actor", "actor", "", [*both, *played], check_playable)
     playing[0].environments = mine.environments or playing[0].environments
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)

@@ -62,7 +62,17 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
         except (ConfigError, WeightsError) as error:
             parser.error(str(error))
     args, settings = options.checked(options.Train, parser, given, check_playable)
-    if resume is None and has_learned(args.run):
+    for wrong, sentence in (
+        (args.gradients and args.central, "--gradients and --central: a learner has one of them"),
+        (args.central and args.number < 1, "--central: such learners are numbered: say --number 1"),
+        (
+            args.number and not args.central,
+            f"--number {args.number}: is for learners with --central",
+        ),
+    ):
+        if wrong:
+            parser.error(sentence)
+    if resume is None and not args.central and has_learned(args.run):
         parser.error(f"{args.run} holds what a learner has learned: {other_ways(args.run)}")
     return args, settings
 

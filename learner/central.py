@@ -20,6 +20,7 @@ from learner.dqn import Gradients, require_finite
 from learner.learner import Learner
 from replay_server.errors import ReplayError, Timeout
 from replay_server.training.asking import ASKERS_MAX, Answerer, Asker, Question
+from replay_server.training.contact import NoServer, Stopped
 from replay_server.training.loop import Weights
 
 GRADIENTS, REFUSED = b"g!"
@@ -54,15 +55,18 @@ def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
 
 
 class Central:
-    """The `weights` of a learner's loop, kept elsewhere. stopped: ends each wait."""
+    """The `weights` of a learner's loop, kept elsewhere. stopped: ends each wait; patience: seconds
+    that one may last."""
 
-    def __init__(self, url: str, learner: Learner, stopped: Callable[[], bool]) -> None:
-        self.learner, self.line = learner, Asker(url, stopped)
+    def __init__(
+        self, url: str, learner: Learner, stopped: Callable[[], bool], patience: float = WAIT_S
+    ) -> None:
+        self.learner, self.line, self.patience = learner, Asker(url, stopped), patience
         self.names = [name for name, _ in learner.online.named_parameters()]
 
     def apply(self, gradients: Gradients) -> Weights:
-        """Sends them; the newest weights. Timeout where nobody answers within WAIT_S; NotFinite
-        where loss or gradient are: nothing is sent then."""
+        """Sends them; the newest weights. NoServer where nobody answers for as long as `patience`;
+        NotFinite where loss or gradient are: nothing is sent then."""
         with self.learner.naming_the_batch():
             require_finite(gradients, torch.nn.utils.get_total_norm(gradients.of))
         return self.ask(packed(gradients, self.names))
@@ -72,15 +76,20 @@ class Central:
         return self.ask(b"")
 
     def ask(self, body: bytes) -> Weights:
-        """What is answered; ReplayError where it is a refusal."""
+        """What is answered; ReplayError where it is a refusal, Stopped where it was told to."""
+        url = self.line.url
         self.line.ask(GRADIENTS, body)
         try:
-            verb, answer = self.line.answer(time.monotonic() + WAIT_S)
+            verb, answer = self.line.answer(time.monotonic() + self.patience)
         except Timeout as error:
-            sentence = f"nobody keeps weights at {self.line.url}: is that program running?"
-            raise Timeout(sentence) from error
+            if self.line.stopped():
+                raise Stopped(f"stopped; the weights at {url} had not answered") from error
+            raise NoServer(
+                f"nobody kept weights at {url} for {self.patience:g} s: start the learner with "
+                "--gradients there, or wait longer (--patience)"
+            ) from error
         if verb == REFUSED:
-            raise ReplayError(f"{self.line.url}: {answer.decode(errors='replace')}")
+            raise ReplayError(f"{url}: {answer.decode(errors='replace')}")
         return answer
 
     def close(self) -> None:

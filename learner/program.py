@@ -33,7 +33,7 @@ from replay_server.training.envs import check_columns, make_env
 from replay_server.training.loop import learn
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
-from replay_server.training.runs import Phases, Timed, fraction, read_metrics
+from replay_server.training.runs import FINISHED, Phases, Timed, fraction, read_metrics
 from replay_server.training.turns import Due, Giving
 from replay_server.training.weights import WeightsError
 
@@ -53,7 +53,7 @@ class Program:
         rank, ranks = rank_and_count()
         number = rank or args.number
         self.leads = number == 0  # it alone publishes, judges and saves
-        self.replicas = Replicas(self.device) if ranks > 1 else None
+        self.replicas = Replicas(self.device, self.progress.say) if ranks > 1 else None
         self.central: Central | None = None  # where the weights are, if not here
         self.share = settings.batch if ranks == 1 else self.replicas.share(settings.batch)
         name = NAME if self.leads else f"{NAME}-{number}"
@@ -128,7 +128,9 @@ class Program:
         if self.replicas is not None:
             self.replicas.join(self.learner)
         if self.args.central:
-            self.central = Central(self.args.central, self.learner, lambda: self.stop.asked)
+            self.central = Central(
+                self.args.central, self.learner, lambda: self.stop.asked, self.args.patience
+            )
             self.learner.load(self.central.newest())
         self.logged_step = self.begun_at = self.learner.step
         if self.args.solve_at is not None and self.leads:
@@ -230,6 +232,8 @@ class Program:
         due = Due(self.settings.steps_per_update)
         with closing(Giving(self.args.turns, self.settings.actors)) as turns:
             while not self.done():
+                if self.is_another():
+                    self.publish()
                 with self.phases("wait"):
                     stored = turns.collected(TRY_S)
                 if stored is None:
@@ -277,7 +281,8 @@ class Program:
         if self.judge is not None and step % self.args.evaluate_every == 0:
             with self.phases("evaluate"):
                 self.verdict = self.judge.verdict_on(self.learner)
-        if self.leads and now - self.saved_at >= self.args.checkpoint_seconds:
+        first = step == self.begun_at + 1 and self.args.resume is None
+        if self.leads and (first or now - self.saved_at >= self.args.checkpoint_seconds):
             with self.phases("checkpoint"):
                 self.save_or_leave_out(f"step-{step:09d}")
         if now - self.logged_at >= LOG_S:
@@ -346,7 +351,7 @@ class Program:
         }
         if update is not None:
             values |= {
-                "losses/td": float(update.td.mean()),
+                "losses/td": float(update.td.mean()) if update.td.size else None,
                 "losses/loss": update.loss,
                 "losses/q_values": update.q_mean,
                 "losses/grad_norm": update.gradient_norm,
@@ -400,17 +405,19 @@ class Program:
 
     def close(self) -> None:
         """A last checkpoint, what the time went to, then everything this program owns."""
-        if self.replicas is not None:
-            self.replicas.leave()
-            self.replicas.close()
-        if self.central is not None:
-            self.central.close()
         learned = self.learner is not None and self.learner.step > self.begun_at
         if learned and self.leads:
             try:
                 self.save(f"step-{self.learner.step:09d}")
             except (OSError, WeightsError) as error:
                 self.lost = error
+        if self.replicas is not None:  # who may wait for one that is gone: nothing is lost by then
+            self.replicas.leave()
+            self.replicas.close()
+        if self.central is not None:
+            self.central.close()
+        if self.learner is not None and self.done() and not self.stop.asked:
+            self.run.event(event=FINISHED)
         if learned:
             self.progress.say(f"learner: step {self.learner.step}{self.spent()}")
         self.close_client()

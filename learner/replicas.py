@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -43,11 +44,23 @@ class Ended(ReplayError):
 class Replicas:
     """This rank among the others; the `weights` of a loop, around the learner's own."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, say: Callable[[str], None]) -> None:
+        """Waits for the other ranks, which `say` gets a line of; ConfigError where the variables do
+        not say where they meet."""
         self.rank, self.count = rank_and_count()
         self.device = device
         self.learner: Learner | None = None
-        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=WAIT)
+        say(
+            f"learner: WORLD_SIZE={self.count} makes this one of {self.count} learners; it begins "
+            "once all are there (unset it for a learner of its own)"
+        )
+        try:
+            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=WAIT)
+        except (ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"the {self.count} learners of WORLD_SIZE do not meet: {error}; start them by "
+                "torchrun, or unset WORLD_SIZE for a learner of its own"
+            ) from error
 
     def share(self, batch: int) -> int:
         """Items of a batch that this rank draws; ConfigError where they cannot be equal."""

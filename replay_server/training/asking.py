@@ -40,7 +40,7 @@ def is_local(url: str) -> bool:
 
 class Asker:
     """The end that asks. name: how the other end knows it; not given: drawn. stopped: ends each
-    wait."""
+    wait. ConfigError where `url` is no address."""
 
     def __init__(
         self, url: str, stopped: Callable[[], bool] = lambda: False, name: bytes = b""
@@ -53,7 +53,11 @@ class Asker:
         self.socket.setsockopt(zmq.SNDHWM, UNDER_WAY)
         self.socket.setsockopt(zmq.MAXMSGSIZE, BYTES_MAX)
         self.socket.setsockopt(zmq.ROUTING_ID, name or b"a" + os.urandom(16))
-        self.socket.connect(url)
+        try:
+            self.socket.connect(url)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(f"{url}: {error}; an address is tcp://HOST:PORT") from error
 
     def ask(self, verb: int, body: bytes = b"") -> None:
         """Sends a question; the one before needs no answer any more."""

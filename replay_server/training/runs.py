@@ -36,6 +36,7 @@ from .record_file import RecordFile
 from .wandb_run import WandbRun
 
 METRICS = "metrics.jsonl"
+FINISHED = "finished"  # the event of an actor or learner that did all that it was asked for
 ANOTHER = "name another folder with --run"
 
 

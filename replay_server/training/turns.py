@@ -1,15 +1,17 @@
 """Collecting and learning in turns, across processes: for runs that repeat, step by step.
 
     actors    `done(stored)` after each step of their environments: how many rows it stored, all of
-              them acknowledged; returns when the learner has learned what was due
-    learner   `collected()` gives the rows of that step once every actor has sent its own; then it
-              learns, and `go()` lets all of them on
+              them acknowledged; returns when the learner has learned what was due. `leave()` at
+              the end: the turns go on without it
+    learner   `collected()` gives the rows of that step once every actor that is there has sent its
+              own; then it learns, and `go()` lets all of them on
 
 `Due` says how many updates that is, in one process too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Callable
@@ -17,7 +19,8 @@ from collections.abc import Callable
 from ..errors import Timeout
 from .asking import Answerer, Asker, Question
 
-DONE = ord("d")
+DONE, GONE = b"dg"
+LEAVE_S = 2.0
 STORED = struct.Struct("<Q")
 STEPS_PER_UPDATE = 16.0  # where no limiter says
 
@@ -58,6 +61,14 @@ class Taking:
                 sentence = f"the learner of the turns at {url} is silent: is it running?"
                 raise Timeout(sentence) from error
 
+    def leave(self) -> None:
+        """This actor takes no more turns: nobody waits for it. LEAVE_S at most, and whatever else
+        it was told."""
+        self.line.stopped = lambda: False
+        self.line.ask(GONE)
+        with contextlib.suppress(Timeout):
+            self.line.answer(time.monotonic() + LEAVE_S)
+
     def close(self) -> None:
         """Gives the connection up."""
         self.line.close()
@@ -72,7 +83,8 @@ class Giving:
     """The learner's end, for `actors` of them. Serves at `url`."""
 
     def __init__(self, url: str, actors: int) -> None:
-        self.names = {name_of(number) for number in range(actors)}
+        self.known = {name_of(number) for number in range(actors)}
+        self.awaited = set(self.known)  # all but those that left; who is done again is back
         self.there: dict[bytes, tuple[Question, int]] = {}  # of each actor that is done: its rows
         self.line = Answerer(url, "--turns")
         self.address = self.line.address
@@ -80,18 +92,27 @@ class Giving:
     def collected(self, seconds: float) -> int | None:
         """The rows of a turn, once all actors have theirs; None where that takes longer."""
         until = time.monotonic() + seconds
-        while len(self.there) < len(self.names):
+        while not self.there or self.there.keys() != self.awaited:
             left = until - time.monotonic()
             if left <= 0:
                 return None
             question = self.line.question(left)
-            if question is None or question.who not in self.names:
-                continue
-            if question.again:
-                self.line.answer(question, DONE)  # its answer was lost
-            elif len(question.body) == STORED.size:
-                self.there[question.who] = question, STORED.unpack(question.body)[0]
+            if question is not None and question.who in self.known:
+                self.take(question)
         return sum(stored for _, stored in self.there.values())
+
+    def take(self, question: Question) -> None:
+        """An actor's end of a turn, or its last word."""
+        who = question.who
+        if question.again:
+            self.line.answer(question, question.verb)  # its answer was lost
+        elif question.verb == GONE:
+            self.awaited.discard(who)
+            self.there.pop(who, None)
+            self.line.answer(question, GONE)
+        elif question.verb == DONE and len(question.body) == STORED.size:
+            self.awaited.add(who)
+            self.there[who] = question, STORED.unpack(question.body)[0]
 
     def go(self) -> None:
         """The next turn begins."""

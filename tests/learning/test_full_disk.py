@@ -211,7 +211,7 @@ def test_a_full_disk_ends_neither_play_nor_training(address, tmp_path, program):
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert sum("metrics cannot be written" in line for line in said) == 1, said
     assert sum("missing in" in line for line in said) == 1, said
-    assert [line.get("event") for line in lines_of(tmp_path)] == [None, "began"]
+    assert [line.get("event") for line in lines_of(tmp_path)] == [None, "began", "finished"]
     if program == "learner":
         assert (tmp_path / "checkpoints" / "step-000000020.json").exists()
 

@@ -12,10 +12,10 @@ import sys
 import pytest
 from until import until
 
-from deploy.fleet import RESTARTS_MAX, Fleet
+from deploy.fleet import RESTARTS_MAX, TORCHRUN, Fleet
 from deploy.launch import Command
 from deploy.networks import network
-from deploy.plan import load
+from deploy.plan import SHIPPED, load
 from deploy.processes import Process
 from replay_server.training.presets import CARTPOLE
 from replay_server.training.runs import Metrics
@@ -28,37 +28,48 @@ BOUND_S = 60.0
 class Running:
     """`run` of one plan as a person starts it, and what its metrics say."""
 
-    def __init__(self, tmp_path, plan):
+    def __init__(self, tmp_path, plan, *options):
         self.folder, self.metrics = tmp_path / "run", Metrics(tmp_path / "run")
         command = [sys.executable, "-u", "-m", "deploy", "run", "--plan", plan]
-        command += ["--run", str(self.folder), *OPTIONS]
+        command += ["--run", str(self.folder), *OPTIONS, *options]
         self.run = Process("run", command, tmp_path / "run.log")
 
     def said(self):
         """The end of what it printed."""
         return self.run.last_lines(12)
 
-    def step(self, program):
-        """The newest step that this program logged."""
+    def lines(self, program):
+        """How many lines of metrics with a step above 0 this program wrote."""
         lines = self.metrics.read(program) if self.metrics.path.exists() else []
-        return max((line["step"] for line in lines if "step" in line), default=0)
+        return sum(line.get("step", 0) > 0 for line in lines)
 
-    def both_grow(self):
-        """Waits until actor and learner have both gone on from where they are."""
-        before = [self.step("actor-0"), self.step("learner")]
+    def grow(self, *programs):
+        """Waits until each of these programs has gone on from where it is."""
+        before = [self.lines(program) for program in programs]
 
         def grown():
             assert self.run.ended() is None, self.said()
-            after = [self.step("actor-0"), self.step("learner")]
-            return all(new > old for new, old in zip(after, before, strict=True))
+            after = [self.lines(program) for program in programs]
+            return all(new > old + 1 for new, old in zip(after, before, strict=True))
 
-        until(grown, "actor and learner go on", BOUND_S, said=self.said)
+        until(grown, f"{programs} go on", BOUND_S, said=self.said)
 
-    def kill(self, words):
-        """kill -9 of the one process of this run whose command line holds these words."""
+    def stop(self, words, number=signal.SIGKILL):
+        """Sends a signal to the one process of this run whose command line holds these words."""
         mine = [pid for pid, line in children() if words in line and str(self.folder) in line]
         (pid,) = mine or [pid for pid, line in children() if words in line]
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
+
+    def comes_back(self, name, code=-signal.SIGKILL):
+        """Waits for the line that says so."""
+        line = f"{name} ended ({code}) and is started again"
+        until(lambda: line in self.said(), line, BOUND_S, said=self.said)
+
+    def end(self):
+        """Ctrl-C; nothing may be left running."""
+        self.run.child.send_signal(signal.SIGINT)
+        assert self.run.child.wait(BOUND_S) == 130, self.said()
+        assert [line for _, line in children() if str(self.folder) in line] == []
 
 
 def children():
@@ -77,7 +88,7 @@ def test_what_is_killed_comes_back(tmp_path):
     nothing left running behind Ctrl-C."""
     running = Running(tmp_path, "environments")
     try:
-        running.both_grow()
+        running.grow("actor-0", "learner")
         port = running.folder / "environments-1.log"
         serves = port.read_text().split()[2].rstrip(":")
         for words, name in (
@@ -86,34 +97,123 @@ def test_what_is_killed_comes_back(tmp_path):
             ("-m replay_server learner", "learner"),
             ("-m replay_server serve", "server"),
         ):
-            running.kill(words)
-            until(
-                lambda name=name: f"{name} ended (-9) and is started again" in running.said(),
-                f"{name} is started again",
-                BOUND_S,
-                said=running.said,
-            )
-            running.both_grow()
+            running.stop(words)
+            running.comes_back(name)
+            running.grow("actor-0", "learner")
             log = (running.folder / "actor-0.log").read_text()
             if name == "environments-1":
                 assert "new episodes begin once they answer again" in log
                 assert "the server" not in log.replace("serving", "")
     finally:
-        running.run.child.send_signal(signal.SIGINT)
-        assert running.run.child.wait(60) == 130, running.said()
-    assert [line for _, line in children() if str(running.folder) in line] == []
+        running.end()
+
+
+def test_actor_and_learner_in_one_process_come_back(tmp_path):
+    """Given single-learner-fine, whose one process is killed before there can be a second
+    checkpoint, and again. Expect it to go on from the newest each time, with the run's options."""
+    running = Running(tmp_path, "single-learner-fine")
+    try:
+        for _ in range(2):
+            running.grow("actor-0", "learner")
+            running.stop("-m replay_server together")
+            running.comes_back("together")
+        running.grow("actor-0", "learner")
+        log = (running.folder / "together.log").read_text()
+        assert log.count("resumed from step-") == 2, log
+    finally:
+        running.end()
+
+
+def test_learners_of_weights_elsewhere_come_back(tmp_path):
+    """Given the plan central, of whose two learners one is killed, then who keeps the weights.
+    Expect both to come back, the latter from its checkpoint, and all to go on."""
+    running = Running(tmp_path, "central", "--envs", "2")
+    try:
+        running.grow("actor-0", "learner", "learner-1", "learner-2")
+        running.stop("--number 2")
+        running.comes_back("learner-2")
+        running.grow("actor-0", "learner", "learner-1", "learner-2")
+        running.stop("--gradients")
+        running.comes_back("learner")
+        running.grow("actor-0", "learner", "learner-1", "learner-2")
+        assert "resumed from step-" in (running.folder / "learner.log").read_text()
+    finally:
+        running.end()
+
+
+def test_turns_go_on_over_whatever_ends(tmp_path):
+    """Given a run in turns with two actors. Expect it to go on when the server is killed, which
+    comes back without weights; when an actor is killed; and when one is told to end, which is
+    started again, since its steps are not played."""
+    plan = tmp_path / "turns.toml"
+    text = (SHIPPED / "single-learner-coarse.toml").read_text()
+    plan.write_text(text.replace("policy", "synchronous = true\npolicy", 1))
+    running = Running(tmp_path, str(plan), "--actors", "2")
+    try:
+        running.grow("actor-0", "actor-1", "learner")
+        for words, name, number in (
+            ("-m replay_server serve", "server", signal.SIGKILL),
+            ("--number 1", "actor-1", signal.SIGKILL),
+            ("--number 1", "actor-1", signal.SIGTERM),
+        ):
+            running.stop(words, number)
+            running.comes_back(name, 0 if number == signal.SIGTERM else -number)
+            running.grow("actor-0", "actor-1", "learner")
+    finally:
+        running.end()
+
+
+def test_turns_go_on_with_the_actors_that_are_left(tmp_path):
+    """Given a run in turns whose actors have few steps to play, of which one had a start. Expect
+    the run to end by itself, with all steps played."""
+    plan = tmp_path / "turns.toml"
+    text = (SHIPPED / "single-learner-coarse.toml").read_text()
+    plan.write_text(text.replace("policy", "synchronous = true\npolicy", 1))
+    running = Running(tmp_path, str(plan), "--actors", "2", "--env-steps", "4000")
+    try:
+        until(lambda: running.lines("actor-1") > 0, "it plays", BOUND_S, said=running.said)
+        running.stop("--number 1")  # what it played since its last line it plays again
+        assert running.run.child.wait(BOUND_S) == 0, running.said()
+        assert "not solved in 4,000 steps" in running.said()
+    finally:
+        running.run.end()
+
+
+def test_a_run_in_one_process_ends_with_its_steps(tmp_path):
+    """Given single-learner-fine and few steps to play. Expect the run to end behind them."""
+    running = Running(tmp_path, "single-learner-fine", "--env-steps", "3000")
+    try:
+        assert running.run.child.wait(BOUND_S) == 0, running.said()
+        assert "not solved in 3,000 steps" in running.said()
+    finally:
+        running.run.end()
+
+
+def test_learners_that_are_one_lose_nothing_as_they_end(tmp_path):
+    """Given two learners held back by the limiter as the run is told to end. Expect neither to be
+    killed, and a checkpoint of the last step."""
+    running = Running(tmp_path, "multiple-learners", "--envs", "1", "--steps-per-update", "64")
+    try:
+        running.grow("actor-0", "learner")
+    finally:
+        running.end()
+    assert "killed" not in running.said()
+    logged = max(line.get("step", 0) for line in running.metrics.read("learner"))
+    newest = max((running.folder / "checkpoints").glob("step-*.json"))
+    assert int(newest.stem.removeprefix("step-")) >= logged
 
 
 @pytest.fixture
 def fleet(tmp_path):
     said = []
-    made = Fleet(load("multiple-learners"), CARTPOLE, tmp_path, network("udp"), said.append)
-    made.said = said
+    plan, done = load("multiple-learners"), set()
+    made = Fleet(plan, CARTPOLE, tmp_path, network("udp"), said.append, done.__contains__)
+    made.said, made.done = said, done
     yield made
     made.close()
 
 
-def ending(fleet, name, kind, code):
+def ending(fleet, name, kind, code, variables=None):
     """A process of this kind that ends with this code, and has ended."""
     process = Process(
         name,
@@ -122,25 +222,43 @@ def ending(fleet, name, kind, code):
     )
     process.child.wait(30)
     fleet.processes.append(process)
-    fleet.asked[name] = Command(name, kind, ())
+    fleet.asked[name] = Command(name, kind, (), variables or {})
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "code"),
-    [("actor-0", "actor", 2), ("learner-1", "learner", 1), ("learner", "weights", 1)],
-    ids=["asked wrong", "one of several learners", "the weights"],
+    [("actor-0", "actor", 2), ("learner-1", "learner", 1), ("learner-1", "learner", 0)],
+    ids=["asked wrong", "one of several learners", "one of them, too early"],
 )
 def test_what_cannot_come_back_ends_the_run(fleet, name, kind, code):
     """Given a process that would fail again, or whose place no other one can take. Expect an error
     with its name, its code and what it said last."""
-    ending(fleet, "learner", "learner", 0)
-    if kind == "learner":
-        ending(fleet, name, kind, code)
-    else:
-        fleet.processes.clear()
-        ending(fleet, name, kind, code)
+    ending(fleet, name, kind, code, {"WORLD_SIZE": "2"} if kind == "learner" else {})
     with pytest.raises(RuntimeError, match=rf"{name} ended \({code}\):\nwords"):
         fleet.look()
+
+
+def test_what_is_done_is_left_in_peace(fleet):
+    """Given an actor and a learner that ended with nothing left to do. Expect nothing."""
+    ending(fleet, "actor-0", "actor", 0)
+    ending(fleet, "together", "together", 0)
+    fleet.done |= {"actor-0", "learner"}
+    fleet.look()
+    assert fleet.said == [] and fleet.restarts == {}
+
+
+def test_programs_are_not_told_of_a_torchrun_around_them(fleet, monkeypatch):
+    """Given a shell in which torchrun's variables are set. Expect a process without them, but with
+    those that the plan gives it."""
+    for name in TORCHRUN:
+        monkeypatch.setenv(name, "7")
+    told = {}
+    monkeypatch.setattr(
+        "deploy.fleet.Process", lambda name, command, log, variables: told.update(variables)
+    )
+    fleet.start(Command("learner", "learner", (), {"RANK": "1"}))
+    assert told["RANK"] == "1" and not set(told) & set(TORCHRUN) - {"RANK"}
+    fleet.processes.clear()
 
 
 def test_what_dies_again_and_again_ends_the_run(fleet, monkeypatch):

@@ -81,7 +81,7 @@ class Given:
 def main(rank: int, path: str, updates: int) -> None:
     """The updates, then the end; the network and the priorities into `path`."""
     torch.set_num_threads(1)
-    replicas = Replicas("cpu")
+    replicas = Replicas("cpu", lambda sentence: None)
     learner = learner_of(seed=rank)
     replicas.join(learner)
     given = Given(batches((rank,), updates + 1))
