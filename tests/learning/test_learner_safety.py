@@ -173,6 +173,36 @@ def test_a_learner_that_learned_nothing_leaves_its_folder_free(served, tmp_path,
     assert f"go on with --resume {tmp_path}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--gradients tcp://127.0.0.1:0 --central tcp://127.0.0.1:9", "a learner has one of them"),
+        ("--central tcp://127.0.0.1:9", "--central: such learners are numbered: say --number 1"),
+        ("--number 1", "--number 1: is for learners with --central"),
+    ],
+)
+def test_a_learner_of_two_minds_is_refused(words, said, tmp_path, capsys):
+    """Given options of which one takes another. Expect a sentence, and nothing begun."""
+    with pytest.raises(SystemExit) as ended:
+        learner_main(["train", "--run", str(tmp_path / "run"), *words.split()])
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_that_cannot_meet_the_others_says_so(tmp_path):
+    """Given WORLD_SIZE of a shell that torchrun left behind, and no address to meet at. Expect what
+    it waits for, then one sentence that names the variable, and exit code 2."""
+    command = [sys.executable, "-m", "replay_server", "learner", "train", "--run", str(tmp_path)]
+    variables = {**os.environ, "WORLD_SIZE": "2", "RANK": "0"}
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        variables.pop(name, None)
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2, ended
+    assert "WORLD_SIZE=2 makes this one of 2 learners" in ended.stdout
+    assert "unset WORLD_SIZE for a learner of its own" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_full_disk_is_a_sentence(served, tmp_path):
     """Given files that cannot grow past 32 KiB, less than a checkpoint. Expect training to its end,
     one sentence there, exit code 2, and no half a checkpoint."""

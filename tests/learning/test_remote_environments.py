@@ -5,10 +5,12 @@ Oracle: Gymnasium's own vector in this process, with the same seeds and actions.
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import time
 
+import gymnasium
 import numpy as np
 import pytest
 import zmq
@@ -77,6 +79,55 @@ def same(one, other):
     assert leaves[0].keys() == leaves[1].keys()
     for name, array in leaves[0].items():
         assert np.array_equal(array, leaves[1][name]) and array.dtype == leaves[1][name].dtype
+
+
+class Odd(gymnasium.Env):
+    """Its infos name `lives` where its seed is odd, and `bonus` at each third step of it."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.odd, self.steps = bool(seed % 2), 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        infos = {"lives": 2 + self.steps} if self.odd else {}
+        infos |= {"bonus": 0.5} if self.odd and self.steps % 3 == 0 else {}
+        return np.zeros(1, np.float32), 1.0, False, False, infos
+
+
+@pytest.fixture
+def odd(monkeypatch):
+    made = gymnasium.spec("CartPole-v1")
+    made = dataclasses.replace(made, id="Odd-v0", entry_point=Odd, vector_entry_point=None)
+    monkeypatch.setitem(gymnasium.registry, made.id, made)
+    return made.id
+
+
+def test_infos_of_some_environments_are_those_of_one_vector(workers, odd):
+    """Given infos that two of four environments report, at two workers of which one never does.
+    Expect names, values and masks as of the vector in this process."""
+    here, there = make_envs(odd, 4), vector_of(workers(2, 2, env=odd), 4, odd)
+    for vector in (here, there):
+        vector.reset(seed=[2, 4, 5, 7])
+    for step in range(1, 7):
+        action = np.zeros(4, np.int64)
+        mine, theirs = here.step(action)[4], there.step(action)[4]
+        assert mine.keys() == theirs.keys() >= {"lives", "_lives"}
+        assert ("bonus" in mine) == (step % 3 == 0)
+        for name, values in mine.items():
+            assert np.array_equal(values, theirs[name]), (step, name)
+    here.close()
+    there.close()
+
+
+def test_a_worker_named_twice_is_refused(workers):
+    """Given one address twice, whose environments would be two players'. Expect EnvError."""
+    (worker,) = workers(2)
+    with pytest.raises(EnvError, match=rf"{worker.url} stands twice"):
+        vector_of([worker, worker], 4)
 
 
 def test_a_worker_that_began_anew_is_lost_episodes_and_no_glued_ones(workers):

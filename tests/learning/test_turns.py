@@ -9,8 +9,9 @@ import pytest
 import zmq
 
 from replay_server import ConfigError, Timeout
+from replay_server.training import turns
 from replay_server.training.asking import HEAD, Asker
-from replay_server.training.turns import DONE, STORED, Giving, Taking
+from replay_server.training.turns import DONE, GONE, STORED, Giving, Taking
 
 BOUND_S = 20.0
 
@@ -93,6 +94,54 @@ def test_an_actor_that_is_started_again_takes_its_own_place(giving):
     other.close()
 
 
+def test_the_turns_go_on_without_an_actor_that_left(giving):
+    """Given an actor that leaves while a turn waits for it, twice in words, and comes back. Expect
+    the turns of the other alone, then those of both."""
+    stays, leaves = (Asker(giving.address, name=name) for name in (b"actor-0", b"actor-1"))
+
+    def turn(*asked):
+        for line, stored in asked:
+            line.ask(DONE, STORED.pack(stored))
+        while (stored := giving.collected(0.05)) is None:
+            pass
+        giving.go()
+        for line, _ in asked:
+            assert line.answer(time.monotonic() + BOUND_S) == (DONE, b"")
+        return stored
+
+    assert turn((stays, 3), (leaves, 5)) == 8
+    stays.ask(DONE, STORED.pack(3))
+    assert giving.collected(0.2) is None
+    leaves.ask(GONE)
+    leaves.socket.send(leaves.question)
+    while (stored := giving.collected(0.05)) is None:
+        pass
+    assert stored == 3
+    giving.go()
+    assert leaves.answer(time.monotonic() + BOUND_S) == (GONE, b"")
+    assert stays.answer(time.monotonic() + BOUND_S) == (DONE, b"")
+    assert turn((stays, 4)) == 4
+    leaves.ask(DONE, STORED.pack(5))
+    assert giving.collected(0.2) is None
+    assert turn((stays, 3)) == 8
+    stays.close()
+    leaves.close()
+
+
+def test_an_actor_leaves_where_nobody_hears_it(monkeypatch):
+    """Given turns that nobody gives, and an actor told to stop. Expect it to say its last word and
+    to go."""
+    monkeypatch.setattr(turns, "LEAVE_S", 0.1)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as silent:
+        silent.setsockopt(zmq.LINGER, 0)
+        url = f"tcp://127.0.0.1:{silent.bind_to_random_port('tcp://127.0.0.1')}"
+        end = Taking(url, 0, BOUND_S, lambda: True)
+        end.leave()
+        name, question = silent.recv_multipart()
+        assert name == b"actor-0" and HEAD.unpack_from(question)[1] == GONE
+        end.close()
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\x01", b"x" * 500, HEAD.pack(1, DONE) + STORED.pack(2), HEAD.pack(1, DONE)]
 )
@@ -117,6 +166,13 @@ def test_a_learner_that_is_gone_is_said_in_time():
         end.stopped = end.line.stopped = lambda: True
         end.done(1)
         end.close()
+
+
+@pytest.mark.parametrize("url", ["turns", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:none"])
+def test_an_address_that_is_none_is_a_sentence(url):
+    """Given words that are no address. Expect ConfigError that says what one is."""
+    with pytest.raises(ConfigError, match=rf"{url}: .*; an address is tcp://HOST:PORT"):
+        Taking(url, 0, BOUND_S, lambda: False)
 
 
 @pytest.mark.parametrize("url", ["tcp://0.0.0.0:0", "tcp://127.0.0.1:none"])

@@ -91,7 +91,8 @@ port = 7400
 [[process]]
 fragments = ["learner", "weights"]
 """
-CUDA = "cuda.toml"
+CUDA, TURNS = "cuda.toml", "turns.toml"
+PLAN_OF_TWO, ACTORS_OF_FILE = "two.toml", "options.toml"
 WRONG = {
     "no policy": ('policy = "single-learner-coarse"', "", "line 1: policy is None; expected one"),
     "a policy's name": (
@@ -137,6 +138,9 @@ WRONG = {
     "no list": ('["replay"]', '"replay"', "line 10: a process needs fragments"),
     "no processes": (PLAN[PLAN.index("[[") :], "", r"a plan has a \[\[process\]\]"),
     "not TOML": ("[[process]]", "[[process", "not TOML"),
+    "a policy of numbers": ('"single-learner-coarse"', "7", "line 2: policy is 7; expected one of"),
+    "a fragment of numbers": ('["replay"]', "[3]", "line 10: fragment is 3; expected one of"),
+    "a process in a line": (PLAN[PLAN.index("[[") :], "process = [3]", r"line 5: .* \[\[process"),
 }
 
 
@@ -181,18 +185,43 @@ def test_two_processes_on_one_port_are_refused(tmp_path):
         (["--plan", "gpu-only", "--transport", "udp"], "meet over loopback"),
         (["--plan", "central", "--transport", "loopback"], "meet over udp, zmq, dpdk"),
         (["--plan", CUDA], "line 14: device 'cuda:99'"),
+        (["--plan", "environments", "--actors", "2"], "which has 1 actor; more workers are repl"),
+        (["--plan", "multiple-learners", "--batch", "33"], "2 learners who share it; .* is 32"),
+        (["--plan", TURNS, "--envs", "64", "--steps-ahead", "64"], "64 environments step before"),
     ],
 )
 def test_the_command_refuses_before_anything_starts(words, said, capsys, tmp_path):
-    """Given a plan that is none, a transport it has not, a device that is not there. Expect one
-    sentence and exit code 2."""
-    plan = tmp_path / CUDA
-    plan.write_text(PLAN.replace('"weights"]', '"weights"]\ndevice = "cuda:99"'))
-    words = [str(plan) if word == CUDA else word for word in words]
+    """Given a plan that is none, a transport it has not, a device that is not there, settings that
+    do not fit it. Expect one sentence and exit code 2."""
+    (tmp_path / CUDA).write_text(PLAN.replace('"weights"]', '"weights"]\ndevice = "cuda:99"'))
+    turns = PLAN.replace("replicas = 2", "").replace("transport", "synchronous = true\ntransport")
+    (tmp_path / TURNS).write_text(turns)
+    words = [str(tmp_path / word) if word in (CUDA, TURNS) else word for word in words]
     with pytest.raises(SystemExit) as ended:
         demo.main(words, command="run")
     told = capsys.readouterr().err
-    assert ended.value.code == 2 and said in told and told.count("\n") == 1
+    assert ended.value.code == 2 and re.search(said, told) and told.count("\n") == 1, told
+
+
+@pytest.mark.parametrize(
+    ("words", "replicas"),
+    [
+        (["--plan", PLAN_OF_TWO], 2),
+        (["--plan", PLAN_OF_TWO, "--actors", "3"], 3),
+        (["--config", ACTORS_OF_FILE], 4),
+        (["--config", ACTORS_OF_FILE, "--actors", "3"], 3),
+        (["--config", ACTORS_OF_FILE, "--plan", PLAN_OF_TWO], 2),
+    ],
+)
+def test_actors_asked_for_are_the_plans_replicas(words, replicas, tmp_path):
+    """Given actors in a plan, in a file of options, on the command line. Expect the last word to be
+    the command line's, then the plan's where that is named there; and settings that say the
+    same."""
+    (tmp_path / PLAN_OF_TWO).write_text(PLAN)
+    (tmp_path / ACTORS_OF_FILE).write_text("[demo]\nactors = 4\n")
+    words = [str(tmp_path / word) if word.endswith(".toml") else word for word in words]
+    _, settings, _, plan = demo.parsed([*words, "--run", str(tmp_path / "run")], "run")
+    assert plan.process_of("actor").replicas == settings.actors == replicas
 
 
 def test_environments_are_shared_out_among_their_workers(tmp_path):
