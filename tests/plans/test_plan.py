@@ -198,7 +198,7 @@ def test_the_command_refuses_before_anything_starts(words, said, capsys, tmp_pat
     (tmp_path / TURNS).write_text(turns)
     words = [str(tmp_path / word) if word in (CUDA, TURNS) else word for word in words]
     with pytest.raises(SystemExit) as ended:
-        demo.main(words, command="run")
+        demo.main([*words, "--explain"], command="run")  # which runs nothing
     told = capsys.readouterr().err
     assert ended.value.code == 2 and re.search(said, told) and told.count("\n") == 1, told
 
