@@ -407,8 +407,7 @@ def test_only_transports_know_what_they_carry_over():
     beneath the edges of plans."""
     not_dpdk = [path for path in NATIVE if path.parent != ROOT / "native/dpdk"]
     zmq_users = ("zmq_transport.py", "test_zmq.py", "pickle_zmq.py")
-    zmq_users += ("asking.py",)  # edges that a plan cuts
-    zmq_users += ("workers.py", "test_remote_environments.py", "test_turns.py")
+    zmq_users += ("asking.py", "workers.py")  # edges that a plan cuts
     assert places(not_dpdk, r"\brte_\w|<rte_") == []
     assert places(NATIVE, r"<zmq") == []
     assert places(tracked("*.py"), r"^\s*(import|from) zmq\b", but=zmq_users) == []

@@ -13,8 +13,7 @@ import pytest
 import rank as ranks
 import safetensors.torch
 import torch
-import zmq
-from workers import verbs_of
+from workers import silent, verbs_of
 
 from learner.central import GRADIENTS, REFUSED, Central, Kept, packed
 from learner.dqn import NotFinite
@@ -144,9 +143,7 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(place, case):
 def test_weights_that_nobody_keeps_are_said_in_time():
     """Given an address where nobody answers. Expect NoServer after the patience given, and Stopped
     where the learner is told to stop."""
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as silent:
-        silent.setsockopt(zmq.LINGER, 0)
-        url = f"tcp://127.0.0.1:{silent.bind_to_random_port('tcp://127.0.0.1')}"
+    with silent() as (url, _):
         for stopped, kind in ((False, NoServer), (True, Stopped)):
             central = Central(url, ranks.learner_of(1), lambda told=stopped: told, patience=0.3)
             with pytest.raises(kind, match=url):

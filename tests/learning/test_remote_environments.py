@@ -13,9 +13,8 @@ import time
 import gymnasium
 import numpy as np
 import pytest
-import zmq
 from gymnasium import spaces
-from workers import Worker, verbs_of
+from workers import Worker, silent, verbs_of
 
 from actor import env_wire
 from actor.remote import EnvironmentsLost, RemoteVector
@@ -193,11 +192,9 @@ def test_workers_of_another_run_are_refused_at_the_first_call(workers, count, en
 
 def test_nobody_there_is_said_in_time():
     """Given an address where nobody serves. Expect EnvironmentsLost after the patience given."""
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as silent:
-        silent.setsockopt(zmq.LINGER, 0)
-        url = f"tcp://127.0.0.1:{silent.bind_to_random_port('tcp://127.0.0.1')}"
-        with pytest.raises(EnvironmentsLost, match=f"no answer from the environments at {url}"):
-            RemoteVector([url], "CartPole-v1", 2, patience=0.3)
+    said = "no answer from the environments at tcp://"
+    with silent() as (url, _), pytest.raises(EnvironmentsLost, match=said):
+        RemoteVector([url], "CartPole-v1", 2, patience=0.3)
 
 
 def message(number, verb, body=b""):

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-import zmq
+from workers import silent
 
 from replay_server import ConfigError, Timeout
 from replay_server.training import turns
@@ -132,12 +132,10 @@ def test_an_actor_leaves_where_nobody_hears_it(monkeypatch):
     """Given turns that nobody gives, and an actor told to stop. Expect it to say its last word and
     to go."""
     monkeypatch.setattr(turns, "LEAVE_S", 0.1)
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as silent:
-        silent.setsockopt(zmq.LINGER, 0)
-        url = f"tcp://127.0.0.1:{silent.bind_to_random_port('tcp://127.0.0.1')}"
+    with silent() as (url, socket):
         end = Taking(url, 0, BOUND_S, lambda: True)
         end.leave()
-        name, question = silent.recv_multipart()
+        name, question = socket.recv_multipart()
         assert name == b"actor-0" and HEAD.unpack_from(question)[1] == GONE
         end.close()
 
@@ -157,9 +155,7 @@ def test_bytes_that_are_no_question_begin_no_turn(giving, data, name):
 def test_a_learner_that_is_gone_is_said_in_time():
     """Given turns that nobody gives. Expect Timeout after the patience given, and at once where the
     actor is told to stop."""
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as silent:
-        silent.setsockopt(zmq.LINGER, 0)
-        url = f"tcp://127.0.0.1:{silent.bind_to_random_port('tcp://127.0.0.1')}"
+    with silent() as (url, _):
         end = Taking(url, 0, 0.3, lambda: False)
         with pytest.raises(Timeout, match=f"the learner of the turns at {url} is silent"):
             end.done(1)

@@ -1,9 +1,11 @@
-"""A worker that steps environments, in a thread of the test's process; a stranger's raw bytes."""
+"""A worker that steps environments, in a thread of the test's process; a stranger's raw bytes; an
+address where nobody answers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import zmq
 
@@ -52,3 +54,11 @@ def verbs_of(url: str, messages: Iterable[bytes], last: bytes) -> dict[int, int]
             number, verb = HEAD.unpack_from(stranger.recv())
             verbs[number] = verb
         return verbs
+
+
+@contextmanager
+def silent() -> Iterator[tuple[str, zmq.Socket]]:
+    """An address whose questions are never answered, and the socket that they come to."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        yield f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}", socket
