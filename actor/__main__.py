@@ -38,10 +38,10 @@ from replay_server import (
 )
 from replay_server.requests.remote import rows_ahead
 from replay_server.training import options
+from replay_server.training.actions import actions_of
 from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact, writer_of
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import (
-    action_count,
     check_columns,
     check_playable,
     generator,
@@ -49,7 +49,7 @@ from replay_server.training.envs import (
     seed_of_life,
 )
 from replay_server.training.loop import Weights
-from replay_server.training.networks import network_from
+from replay_server.training.networks import acting_network
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
 from replay_server.training.runs import FINISHED, RunTaken, first_free
@@ -136,15 +136,8 @@ class Program:
             writer = self.ledger.watch(writer, spec)
         if self.actor is None:
             self.settings = options.as_served(self.settings, self.args, table, self.say)
-            network = network_from(
-                self.settings.network,
-                spec,
-                action_count(self.envs),
-                stack=self.settings.stack,
-                hidden=self.settings.hidden,
-                states=self.settings.states,
-                seed=self.args.seed,
-            )
+            actions = actions_of(self.envs, self.settings.algorithm)
+            network = acting_network(self.settings, spec, actions, self.args.seed)
             self.actor = Actor(
                 envs=self.envs,
                 spec=spec,
@@ -272,7 +265,7 @@ class Program:
                 "charts/episodic_return": mean,
                 "charts/episodic_length": played.mean_length(),
                 "charts/episodes": played.episodes,
-                "charts/epsilon": float(played.epsilon.mean()),
+                **played.policy.scalars(),
                 "replay/unacknowledged": ahead.unacknowledged,
                 "replay/steps_ahead": ahead.steps,
                 "replay/items_failed": failed,

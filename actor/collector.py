@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from actor.exploration import EpsilonGreedy, epsilons_of
-from actor.window import Window
+from actor.exploration import policy_of
+from actor.window import Alike, Window
 from replay_server import Ready
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
+from replay_server.training.actions import actions_of
 from replay_server.training.envs import generator
 from replay_server.training.loop import Actions, Observations, Outcome, Priorities, Values
 from replay_server.training.presets import Preset
@@ -42,10 +43,16 @@ class Collector:
         env_steps: int = 0,
     ) -> None:
         self.spec, self.preset, self.count = spec, preset, envs.num_envs
-        ladder = (preset.epsilon_base, preset.epsilon_power)
-        self.epsilon = epsilons_of(number, actors, self.count, *ladder)
-        rng = generator("train", seed, GENERATOR_INDEX + number)
-        self.policy = EpsilonGreedy(self.epsilon, int(envs.single_action_space.n), rng)
+        self.policy = policy_of(
+            preset,
+            actions_of(envs, preset.algorithm),
+            generator("train", seed, GENERATOR_INDEX + number),
+            number=number,
+            actors=actors,
+            count=self.count,
+        )
+        # the initial priority is a |TD| of Q values, which other algorithms' networks do not give
+        self.weighs = preset.algorithm == "dqn" and preset.alpha > 0.0
         self.autoreset = Autoreset(spec, mode_of(envs), self.count)
         self.stacks = {
             column.name: FrameStack(column, preset.stack, self.count)
@@ -58,7 +65,12 @@ class Collector:
 
     def restart(self, observation: Any) -> None:
         """New episodes begin with this observation; nothing of those before is held over."""
-        self.window = Window(self.count, self.preset.n, self.preset.gamma, self.preset.reward_clip)
+        preset = self.preset
+        self.window = (
+            Window(self.count, preset.n, preset.gamma, preset.reward_clip)
+            if self.weighs
+            else Alike()
+        )
         self.autoreset.restart()
         self.episode_return = np.zeros(self.count)
         self.episode_length = np.zeros(self.count, np.int64)
@@ -69,7 +81,7 @@ class Collector:
         return {name: stack.array for name, stack in self.stacks.items()}
 
     def choose(self, values: Values) -> Actions:
-        """Epsilon-greedy, one epsilon of the ladder for each environment."""
+        """One for each environment, as the policy has it."""
         self.values = values
         self.action = self.policy(values)
         return self.action
@@ -91,8 +103,9 @@ class Collector:
         return rows
 
     def finals(self, rows: Rows) -> Observations:
-        """The stacks that end with the final observation of the episodes that `rows` end."""
-        if not len(rows.ended_streams):
+        """The stacks that end with the final observation of the episodes that `rows` end; none
+        where no priority needs them."""
+        if not self.weighs or not len(rows.ended_streams):
             return {}
         mask = np.zeros(self.count, np.bool_)
         mask[rows.ended_streams] = True
@@ -104,9 +117,10 @@ class Collector:
         return finals
 
     def priorities(self, ready: Ready, closing: Values) -> Priorities:
-        """Of the items that became ready by the newest rows; `closing`: values of `finals`."""
+        """Of the items that became ready by the newest rows; `closing`: values of `finals`. None:
+        the largest in the table so far."""
         found = self.window.priorities(ready, self.newest, closing)
-        return found + self.preset.priority_epsilon
+        return None if found is None else found + self.preset.priority_epsilon
 
     def advance(self, rows: Rows, outcome: Outcome) -> int:
         """The step is stored: counts it, and goes on from where it led. How many rows it had."""

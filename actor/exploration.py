@@ -1,13 +1,22 @@
-"""Ape-X exploration: a ladder of epsilons over all environments of all actors.
+"""How actions are chosen from a network's values (training/actions.py), so that others are tried.
+
+dqn: Ape-X's ladder of epsilons over all environments of all actors.
 
     eps_i = 0.4^(1 + 7 i / (N - 1)),  i = 0 .. N-1        (Horgan et al. 2018; N = 1 gives 0.4)
 
 N counts environments, not actors: with one actor of 8 environments, all 8 epsilons are there.
+
+sac: the policy is random by itself.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
+
+from replay_server.training.actions import LOG_STD_LEAST, LOG_STD_MOST, Actions, Bounds, greedy
+from replay_server.training.presets import Preset
 
 
 def epsilons(total: int, base: float = 0.4, power: float = 7.0) -> np.ndarray:
@@ -43,4 +52,46 @@ class EpsilonGreedy:
         """q [B, A] -> actions int64 [B]; the first of equally good ones."""
         explore = self.rng.random(len(self.epsilon)) < self.epsilon
         anything = self.rng.integers(self.actions, size=len(self.epsilon))
-        return np.where(explore, anything, q.argmax(1)).astype(np.int64)
+        return np.where(explore, anything, greedy(q, self.actions)).astype(np.int64)
+
+    def scalars(self) -> dict[str, float]:
+        """What the actor logs of it."""
+        return {"charts/epsilon": float(self.epsilon.mean())}
+
+
+class SquashedGaussian:
+    """Draws actions of a box as the values say: a normal distribution, brought to -1 to 1 by tanh,
+    then stretched. As many numbers a call as the actions have."""
+
+    def __init__(self, actions: Bounds, rng: np.random.Generator) -> None:
+        self.actions, self.rng = actions, rng
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """values [B, 2 D] -> actions float32 [B, *shape]."""
+        mean, log_std = np.split(values, 2, axis=1)
+        noise = self.rng.standard_normal(mean.shape)
+        unit = np.tanh(mean + np.exp(log_std.clip(LOG_STD_LEAST, LOG_STD_MOST)) * noise)
+        return self.actions.stretched(unit).astype(np.float32)
+
+    def scalars(self) -> dict[str, float]:
+        """What the actor logs of it."""
+        return {}
+
+
+Policy: TypeAlias = EpsilonGreedy | SquashedGaussian
+
+
+def policy_of(
+    preset: Preset,
+    actions: Actions,
+    rng: np.random.Generator,
+    *,
+    number: int,
+    actors: int,
+    count: int,
+) -> Policy:
+    """That of actor `number` of `actors`, with `count` environments."""
+    if isinstance(actions, Bounds):
+        return SquashedGaussian(actions, rng)
+    ladder = (preset.epsilon_base, preset.epsilon_power)
+    return EpsilonGreedy(epsilons_of(number, actors, count, *ladder), actions, rng)

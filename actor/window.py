@@ -12,11 +12,13 @@ in both roles of double Q.
 Rows are counted along a stream from 0, closing rows included, as the writer counts them.
 
 Memory: for each environment a ring of n + 1 rows, stacks included. Owned by the actor's loop.
+Where the table draws uniformly, or no network here gives Q, `Alike` stands in its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -97,3 +99,20 @@ class Window:
 
     def _row(self, ring: np.ndarray, streams: np.ndarray, steps: np.ndarray) -> np.ndarray:
         return ring[streams, steps % (self.n + 1)]
+
+
+class Alike:
+    """Nothing is held: new items get the largest priority of the table so far."""
+
+    def push(self, rows: Rows, stacks: Mapping[str, np.ndarray], values: np.ndarray) -> None:
+        """As Window's."""
+
+    def priorities(self, ready: Ready, rows: Rows, final: Any) -> None:
+        """As Window's: none of their own."""
+
+    def held(self) -> dict[str, np.ndarray]:
+        """As Window's."""
+        return {}
+
+    def renew(self, values: np.ndarray) -> None:
+        """As Window's."""

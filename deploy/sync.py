@@ -16,23 +16,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from actor.actor import Actor
 from actor.inference import Inference
 from deploy.table import TABLE, needed, table_for
-from learner.dqn import Update
 from learner.judge import Judge, save
 from learner.learner import Learner
+from learner.optimizing import Update
 from learner.replay import InOrder
 from replay_server import Batch, Client, Server, Table
 from replay_server.requests.draws import BATCH_DEFAULT
+from replay_server.training.actions import actions_of
 from replay_server.training.contact import Stop
 from replay_server.training.device import device_from
-from replay_server.training.envs import action_count, make_envs
-from replay_server.training.loop import Weights, learn
-from replay_server.training.networks import network_from
+from replay_server.training.envs import make_envs
+from replay_server.training.loop import Priorities, Weights, learn
+from replay_server.training.networks import acting_network
 from replay_server.training.options import begin_run, keep
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, clock
@@ -55,13 +55,13 @@ class Turn:
 
     batch: Batch
     update: Update
-    priorities: np.ndarray
+    priorities: Priorities
 
 
 class Watched(InOrder):
     """The same, which keeps the newest batch and its priorities."""
 
-    def update(self, batch: Batch, priorities: np.ndarray) -> None:
+    def update(self, batch: Batch, priorities: Priorities) -> None:
         """New priorities of a batch's items, set."""
         self.batch, self.priorities = batch, priorities
         super().update(batch, priorities)
@@ -91,19 +91,11 @@ class InTurn:
         self.server = Server([table], name, seed=seed, virtual_clock=True, **needed(settings))
         self.actor_client = Client(self.server.address)
         self.client = Client(self.server.address, batch_max=max(settings.batch, BATCH_DEFAULT))
-        actions = action_count(self.envs)
+        actions = actions_of(self.envs, settings.algorithm)
         self.learner = Learner(
             spec=table.step, actions=actions, preset=settings, seed=seed, device=device
         )
-        network = network_from(
-            settings.network,
-            table.step,
-            actions,
-            stack=settings.stack,
-            hidden=settings.hidden,
-            states=settings.states,
-            seed=seed,
-        )
+        network = acting_network(settings, table.step, actions, seed)
         self.actor = Actor(
             envs=self.envs,
             spec=table.step,
@@ -121,7 +113,7 @@ class InTurn:
         self.publish()
 
     def publish(self) -> None:
-        """The online net as a new version."""
+        """The acting network as a new version."""
         self.client.publish_weights(self.learner.weights())
 
     def newest(self) -> Weights:
@@ -270,10 +262,11 @@ class Watch:
             **{
                 "charts/episodic_return": mean,
                 "charts/episodic_length": played.mean_length(),
-                "charts/epsilon": float(played.epsilon.mean()),
+                **played.policy.scalars(),
                 "losses/td": float(turn.update.td.mean()),
                 "losses/q_values": turn.update.q_mean,
                 "losses/grad_norm": turn.update.gradient_norm,
+                **turn.update.more,
                 "replay/size": info.count,
                 "replay/ratio": info.sampled / max(info.inserted, 1),
                 "replay/age": float(turn.batch.ages.mean()),

@@ -40,7 +40,7 @@ class Beside(Inference):
 
     def __init__(self, learner: Learner, in_turns: bool) -> None:
         learner.guard = threading.Lock()
-        super().__init__(learner.online, device=learner.device, guard=learner.guard)
+        super().__init__(learner.acting, device=learner.device, guard=learner.guard)
         self.learner, self.in_turns = learner, in_turns
 
     def load(self, newest: Weights) -> bool:

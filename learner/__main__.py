@@ -24,9 +24,10 @@ import_quietly(__name__)
 import torch
 
 from learner import checkpoint
-from learner.dqn import NotFinite
 from learner.judge import evaluate
+from learner.optimizing import NotFinite
 from learner.program import COMMAND, NAME, Program, has_learned, newest_of
+from learner.replicas import rank_and_count
 from learner.video import Film, VideoError
 from replay_server import ReplayError, SpecError
 from replay_server.errors import ConfigError
@@ -115,7 +116,7 @@ def train(argv: list[str]) -> int:
     """The training program; returns its exit code."""
     args, settings = parse_train(argv)
     torch.set_num_threads(1)
-    torch.manual_seed(args.seed)
+    torch.manual_seed(args.seed + (rank_and_count()[0] or args.number))  # noise of each its own
     print(f"learner: seed {args.seed}, preset {args.preset}, run {args.run}", flush=True)
     with Stop() as stop:
         try:

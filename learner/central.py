@@ -16,8 +16,8 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from learner.dqn import Gradients, require_finite
 from learner.learner import Learner
+from learner.optimizing import Gradients, require_finite, trained
 from replay_server.errors import ReplayError, Timeout
 from replay_server.training.asking import ASKERS_MAX, Answerer, Asker, Question
 from replay_server.training.contact import NoServer, Stopped
@@ -62,7 +62,7 @@ class Central:
         self, url: str, learner: Learner, stopped: Callable[[], bool], patience: float = WAIT_S
     ) -> None:
         self.learner, self.line, self.patience = learner, Asker(url, stopped), patience
-        self.names = [name for name, _ in learner.online.named_parameters()]
+        self.names = list(trained(learner.algorithm))
 
     def apply(self, gradients: Gradients) -> Weights:
         """Sends them; the newest weights. NoServer where nobody answers for as long as `patience`;
@@ -116,7 +116,7 @@ class Kept:
         if (why := self.refused.get(question.who)) is not None:
             self.line.answer(question, REFUSED, why.encode())
         else:
-            self.line.answer(question, GRADIENTS, self.learner.weights())
+            self.line.answer(question, GRADIENTS, self.learner.shared())
         return self.learner.step > step
 
     def _take(self, question: Question) -> None:
@@ -124,8 +124,7 @@ class Kept:
         self.refused.pop(question.who, None)
         try:
             if question.body:
-                parameters = dict(self.learner.online.named_parameters())
-                self.learner.apply(unpacked(question.body, parameters))
+                self.learner.apply(unpacked(question.body, trained(self.learner.algorithm)))
         except ValueError as error:  # NotFinite among them
             self.refused[question.who] = str(error)
             while len(self.refused) > ASKERS_MAX:

@@ -6,7 +6,8 @@ written under another name, flushed to disk, and renamed. Names hold the learner
 are never rewritten; the oldest are deleted where a run keeps only some. What is not finite is not
 written, so that the newest checkpoint is always one to go on from.
 
-    tensors   "online/..." and "target/..." state dicts, "optimizer/<i>/<name>", "generator/torch"
+    tensors   "PART/..." for each part of the algorithm, as "online/..." and "target/...";
+              "optimizer/<i>/<name>", "generator/torch"
     document  learner_step, counters, optimizer groups, whatever the run adds
 
 No pickle: optimizer state is taken apart into tensors and numbers and put together again.
@@ -199,15 +200,18 @@ def of(path: Path, say: Callable[[str], None] = lambda line: None) -> Path:
 
 
 def training_tensors(
-    online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer
+    algorithm: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """(tensors, document) from which `restore_training` continues bit for bit; copies.
 
     Includes torch's global generator. The document holds what of the optimizer is not a tensor.
     """
     state = optimizer.state_dict()
-    tensors = {f"online/{name}": tensor for name, tensor in online.state_dict().items()}
-    tensors |= {f"target/{name}": tensor for name, tensor in target.state_dict().items()}
+    tensors = {
+        f"{part}/{name}": tensor
+        for part, module in algorithm.named_children()
+        for name, tensor in module.state_dict().items()
+    }
     for i, entries in state["state"].items():
         for name, value in entries.items():
             tensors[f"optimizer/{i}/{name}"] = torch.as_tensor(value)
@@ -219,8 +223,7 @@ def training_tensors(
 def restore_training(
     tensors: Mapping[str, Tensor],
     document: Mapping[str, Any],
-    online: nn.Module,
-    target: nn.Module,
+    algorithm: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> None:
     """The inverse of `training_tensors`.
@@ -234,8 +237,8 @@ def restore_training(
             f"the checkpoint is another optimizer's, not one of {type(optimizer).__name__}: go on "
             "with the optimizer it was made with, or begin another run"
         )
-    load_into(online, part(tensors, "online"))
-    load_into(target, part(tensors, "target"))
+    for name, module in algorithm.named_children():
+        load_into(module, part(tensors, name))
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in part(tensors, "optimizer").items():
         i, entry = name.split("/", 1)

@@ -25,9 +25,10 @@ from learner.video import Film
 from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
+from replay_server.training.actions import Actions, actions_of, greedy
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError, environments
-from replay_server.training.envs import action_count, column_difference, make_env, seed_for
+from replay_server.training.envs import column_difference, make_env, seed_for
 from replay_server.training.presets import Preset
 
 SHOW_S = 1.0
@@ -47,12 +48,13 @@ class Verdict:
         return float(self.returns.mean())
 
 
-def actions_of(settings: Preset, spec: Spec) -> int:
-    """How many actions the environment has; EnvError where it is not that of `spec` any more."""
+def actions_as_learned(settings: Preset, spec: Spec) -> Actions:
+    """What the environment's actions are; EnvError where it is not that of `spec` any more."""
     name = settings.env
     with closing(make_env(name, protocol=settings.protocol)) as env:
         try:
-            difference, actions = column_difference(env, name, spec), action_count(env)
+            difference = column_difference(env, name, spec)
+            actions = actions_of(env, settings.algorithm)
         except ValueError as error:
             raise EnvError(f"environment {name!r}: {error}") from error
     if difference:
@@ -95,6 +97,7 @@ class Evaluation:
         if film is not None:
             self.envs[0].close()
             self.envs[0] = make_env(name, "rgb_array", protocol=protocol)
+        self.actions = actions_of(self.envs[0], settings.algorithm)
         self.limited = has_time_limit(self.envs[0])
         self.stacks = {
             column.name: FrameStack(column, settings.stack, episodes)
@@ -193,7 +196,8 @@ class Evaluation:
                 name: torch.from_numpy(stack.array[alive]).to(device)
                 for name, stack in self.stacks.items()
             }
-            return network(leaves("observation", frames)).argmax(1).cpu().numpy()
+            values = network(leaves("observation", frames)).cpu().numpy()
+        return greedy(values, self.actions)
 
     def _expect_finite(self, value: Any, what: str) -> None:
         """EnvError where a number of it is none: no mean would be one, either."""

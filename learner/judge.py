@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from learner import checkpoint
-from learner.evaluate import Evaluation, Verdict, actions_of
+from learner.evaluate import Evaluation, Verdict, actions_as_learned
 from learner.learner import Learner
 from learner.video import Film
 from replay_server.spec import Spec
@@ -58,7 +58,7 @@ def evaluate(
     stop: Stop | None = None,
     say: Callable[[str], None] = print,
 ) -> Verdict | None:
-    """Greedy episodes of the checkpoint's online net; `film` takes the first of them. None where
+    """Greedy episodes of the checkpoint's network; `film` takes the first of them. None where
     `stop` was asked before they ended; `say` gets what they were cut off at (Evaluation)."""
     tensors, state = checkpoint.load(path)
     preset, spec = (checkpoint.stated(state, name) for name in ("preset", "spec"))
@@ -69,12 +69,13 @@ def evaluate(
     }
     settings = Preset(**{**given, "hidden": tuple(given["hidden"])})
     spec = Spec.from_json(json.dumps(spec))
-    learner = Learner(spec=spec, actions=actions_of(settings, spec), preset=settings, seed=0)
+    actions = actions_as_learned(settings, spec)
+    learner = Learner(spec=spec, actions=actions, preset=settings, seed=0)
     learner.restore(tensors, state)
     evaluation = Evaluation(settings, spec, episodes=episodes, film=film, stop=stop, say=say)
     whole = False
     try:
-        verdict = evaluation.run(learner.online, "evaluate", seed, show=show)
+        verdict = evaluation.run(learner.acting, "evaluate", seed, show=show)
         whole = verdict is not None
         return verdict
     finally:
@@ -115,14 +116,14 @@ class Judge:
         where it was asked to stop."""
         first = self.candidates * SELECT_EPISODES
         self.candidates += 1
-        select = self.evaluation.run(learner.online, "select", self.seed, first, self._looking)
+        select = self.evaluation.run(learner.acting, "select", self.seed, first, self._looking)
         if select is None:
             return None
         chosen = select.mean
         self.run.log(learner.step, **{"charts/greedy_return": chosen})
         if not self.mark <= chosen < math.inf:  # nor where it is no number
             return None
-        again = self.evaluation.run(learner.online, "confirm", self.seed, first, self._report)
+        again = self.evaluation.run(learner.acting, "confirm", self.seed, first, self._report)
         if again is None or not self.mark <= again.mean < math.inf:
             return None
         solved_at = time.time()

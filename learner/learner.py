@@ -1,8 +1,9 @@
 """The learner's state and what one batch does to it. No sockets, no files, no clock.
 
     gradients(batch)   what the batch says of the parameters, and its new priorities
-    apply(gradients)   one step of the optimizer; the target net is copied every so many
-    weights()          the online net as the bytes that actors pull
+    apply(gradients)   one step of the optimizer; target nets follow
+    weights()          the network that actors play by, as the bytes that they pull
+    shared()           what learners hand one another whose weights are kept in one place
     state()            everything from which `restore` continues: nets, optimiser, counters,
                        generators
 
@@ -11,7 +12,6 @@ Beta comes from `beta()`, which counts learner steps too, so a resumed run goes 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -20,113 +20,133 @@ from typing import Any
 import numpy as np
 import torch
 
-from learner import checkpoint, dqn
+from learner import checkpoint, optimizing
+from learner.algorithms import algorithm_from
+from learner.optimizing import Gradients, NotFinite, Update
 from replay_server.spec import Spec, SpecError
-from replay_server.training.loop import Weights
-from replay_server.training.networks import network_from
+from replay_server.training.actions import Actions, Bounds
+from replay_server.training.loop import Priorities, Weights
 from replay_server.training.presets import Preset
-from replay_server.training.weights import from_bytes, load_into, to_bytes
+from replay_server.training.weights import from_bytes, to_bytes
 
 KEYS_SHOWN = 8
+ROUNDING = 1e-3  # an action may lie outside its bounds by so much, of their distance
+
+
+def beta_at(step: int, start: float, end: float, steps: int) -> float:
+    """The exponent of the importance weights at a learner step: linear, `end` from `steps` on."""
+    if steps <= 0 or step >= steps:
+        return end
+    return start + (end - start) * step / steps
 
 
 class Learner:
-    """Online and target nets, optimiser, and the count of learner steps."""
+    """An algorithm's nets, their optimiser, and the count of learner steps."""
 
     def __init__(
-        self, *, spec: Spec, actions: int, preset: Preset, seed: int, device: str = "cpu"
+        self, *, spec: Spec, actions: Actions, preset: Preset, seed: int, device: str = "cpu"
     ) -> None:
         self.preset, self.device, self.actions = preset, device, actions
-        self.online = network_from(
-            preset.network,
-            spec,
-            actions,
-            stack=preset.stack,
-            hidden=preset.hidden,
-            states=preset.states,
-            seed=seed,
-        ).to(device)
-        self.target = copy.deepcopy(self.online)
-        self.optimizer = dqn.optimizer_from(preset, self.online)
+        self.algorithm = algorithm_from(preset, spec, actions, seed).to(device)
+        self.optimizer = optimizing.optimizer_from(preset, self.algorithm)
         self.step = 0
         self.batch: Any = None  # the newest that gradients were made of
-        self.update: dqn.Update | None = None  # what the newest step of the optimizer reports
+        self.update: Update | None = None  # what the newest step of the optimizer reports
         self.guard: AbstractContextManager[Any] = nullcontext()  # held while the weights change
         self.weights_of: Callable[[Any], np.ndarray] | None = None  # of a batch, if not its own
+
+    @property
+    def acting(self) -> torch.nn.Module:
+        """The network that actors play by."""
+        return self.algorithm.acting
 
     def beta(self) -> float:
         """The exponent of the importance weights for the next batch."""
         p = self.preset
-        return dqn.beta_at(self.step, p.beta_start, p.beta_end, p.beta_steps)
+        return beta_at(self.step, p.beta_start, p.beta_end, p.beta_steps)
 
-    def gradients(self, batch: Any) -> dqn.Gradients:
+    def gradients(self, batch: Any) -> Gradients:
         """What a sampled batch says; no weight changes. SpecError where an action, or a state of
-        the linear network, is none of those the net has."""
+        the linear network, is none of those there are."""
         p, self.batch = self.preset, batch
         transitions = batch.transitions(p.gamma, self.device, p.reward_clip)
         if self.weights_of is not None:
             weights = torch.from_numpy(self.weights_of(batch)).to(self.device)
             transitions = replace(transitions, weights=weights)
-        self._require_places(batch, "action", transitions.actions, self.actions)
+        self._require_actions(batch, transitions.actions)
         if p.network == "linear":
             for frames in (transitions.observations, transitions.next_observations):
                 states = frames.reshape(len(batch), -1)[:, -1]
-                self._require_places(batch, "observation", states, p.states)
-        return dqn.gradients(self.online, self.target, transitions, huber_delta=p.huber_delta)
+                self._require_between(batch, "observation", states, 0, p.states - 1)
+        return self.algorithm.gradients(transitions)
 
-    def apply(self, gradients: dqn.Gradients) -> None:
-        """One step of the optimizer; the target net is copied where it is due. NotFinite, which
-        names the newest batch, where loss or gradient are NaN or infinite: nothing has changed."""
-        p = self.preset
+    def apply(self, gradients: Gradients) -> None:
+        """One step of the optimizer, which target nets follow. NotFinite, which names the newest
+        batch, where loss or gradient are NaN or infinite: nothing has changed."""
+        module, optimizer, clip_norm = self.algorithm, self.optimizer, self.preset.clip_norm
         with self.naming_the_batch(), self.guard:
-            self.update = dqn.apply(self.online, self.optimizer, gradients, clip_norm=p.clip_norm)
+            self.update = optimizing.apply(module, optimizer, gradients, clip_norm=clip_norm)
         self.step += 1
-        if dqn.target_is_due(self.step, p.target_every):
-            self.target.load_state_dict(self.online.state_dict())
+        module.follow(self.step - 1, self.step)
 
     @contextmanager
     def naming_the_batch(self) -> Iterator[None]:
         """NotFinite, raised within, names the newest batch that gradients were made of here."""
         try:
             yield
-        except dqn.NotFinite as error:
+        except NotFinite as error:
             if self.batch is None:
                 raise
-            raise dqn.NotFinite(self._named(error, self.batch), error.items) from error
+            raise NotFinite(self._named(error, self.batch), error.items) from error
 
-    def priorities(self, gradients: dqn.Gradients) -> np.ndarray:
-        """Of the batch they were made of: |TD| and a little, float64 [B]."""
+    def priorities(self, gradients: Gradients) -> Priorities:
+        """Of the batch they were made of: |TD| and a little, float64 [B]; None where the exponent
+        alpha is 0, so that priorities change nothing."""
+        if self.preset.alpha == 0.0:
+            return None
         return gradients.td.cpu().numpy().astype(np.float64) + self.preset.priority_epsilon
 
     def load(self, newest: Weights) -> None:
-        """Weights of another place, where the optimizer is; None where it is here."""
+        """`shared` of another place, where the optimizer is; None where it is here."""
         if newest is None:
             return
         tensors, document = from_bytes(newest)
-        load_into(self.online, tensors)
-        before, self.step = self.step, int(document["learner_step"])
-        if before // self.preset.target_every != self.step // self.preset.target_every:
-            self.target.load_state_dict(self.online.state_dict())
+        before, step = self.step, int(document["learner_step"])
+        self.algorithm.take(tensors, before, step)
+        self.step = step
 
-    def learn(self, batch: Any) -> tuple[dqn.Update, np.ndarray]:
+    def learn(self, batch: Any) -> tuple[Update, Priorities]:
         """One update on a batch; (what it reports, new priorities). Errors as of `gradients` and
         `apply`."""
         gradients = self.gradients(batch)
         self.apply(gradients)
         return self.update, self.priorities(gradients)
 
-    def _require_places(self, batch: Any, name: str, values: torch.Tensor, count: int) -> None:
-        """SpecError where one of `values` [B] is not below `count`: torch would end the program."""
-        wrong = np.flatnonzero(((values < 0) | (values >= count)).cpu().numpy())
+    def _require_actions(self, batch: Any, actions: torch.Tensor) -> None:
+        if not isinstance(self.actions, Bounds):
+            self._require_between(batch, "action", actions, 0, self.actions - 1)
+            return
+        room = ROUNDING * (self.actions.high - self.actions.low)
+        low, high = self.actions.low - room, self.actions.high + room
+        flat = actions.reshape(len(batch), -1)
+        for i, (least, most) in enumerate(zip(low.ravel(), high.ravel(), strict=True)):
+            self._require_between(batch, "action", flat[:, i], float(least), float(most))
+
+    def _require_between(
+        self, batch: Any, name: str, values: torch.Tensor, least: float, most: float
+    ) -> None:
+        """SpecError where one of `values` [B] is not: torch would end the program, or learn from
+        what no actor of this environment can have done."""
+        wrong = np.flatnonzero(((values < least) | (values > most)).cpu().numpy())
         if len(wrong):
             raise SpecError(
-                f"learner step {self.step + 1}: column {name!r} holds {int(values[wrong[0]])}, "
-                f"where this network has 0 to {count - 1}; nothing was learned from this batch: "
+                f"learner step {self.step + 1}: column {name!r} holds {values[wrong[0]].item():g}, "
+                f"where this one has {least:g} to {most:g}; nothing was learned from this batch: "
                 f"{_keys_of(batch, wrong)}, for client.get; whoever wrote them had another "
                 "environment: find that actor, and begin with client.reset"
             )
 
-    def _named(self, error: dqn.NotFinite, batch: Any) -> str:
+    def _named(self, error: NotFinite, batch: Any) -> str:
         """The sentence of what is wrong, in which batch, and what to check."""
         parts = {name: torch.as_tensor(part) for name, part in batch.data.items()}
         wrong = [name for name, part in parts.items() if not torch.isfinite(part).all()]
@@ -139,12 +159,16 @@ class Learner:
         )
 
     def weights(self) -> bytes:
-        """The online net and the learner step, as published."""
-        return to_bytes(self.online.state_dict(), self.step)
+        """The acting network and the learner step, as published."""
+        return to_bytes(self.acting.state_dict(), self.step)
+
+    def shared(self) -> bytes:
+        """What `load` takes at another learner, and the learner step."""
+        return to_bytes(self.algorithm.shared(), self.step)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """(tensors, document) for a checkpoint."""
-        tensors, document = checkpoint.training_tensors(self.online, self.target, self.optimizer)
+        tensors, document = checkpoint.training_tensors(self.algorithm, self.optimizer)
         return tensors, {**document, "learner_step": self.step}
 
     def restore(self, tensors: dict[str, torch.Tensor], document: dict[str, Any]) -> None:
@@ -158,7 +182,7 @@ class Learner:
             for name in ("lr", "eps", "alpha")  # alpha: RMSprop's decay
             if name in groups[0]
         }
-        checkpoint.restore_training(tensors, document, self.online, self.target, self.optimizer)
+        checkpoint.restore_training(tensors, document, self.algorithm, self.optimizer)
         for name, values in options.items():
             for group, value in zip(self.optimizer.param_groups, values, strict=True):
                 group[name] = value

@@ -18,10 +18,10 @@ import numpy as np
 
 from learner import checkpoint
 from learner.central import Central, Kept
-from learner.dqn import Update
-from learner.evaluate import actions_of
+from learner.evaluate import actions_as_learned
 from learner.judge import Judge, save
 from learner.learner import Learner
+from learner.optimizing import Update
 from learner.replay import TRY_S, InOrder, Replay
 from learner.replicas import Ended, Replicas, rank_and_count
 from replay_server import Client, ReplayError, Spec
@@ -118,7 +118,7 @@ class Program:
         self.spec = spec
         self.learner = Learner(
             spec=spec,
-            actions=actions_of(self.settings, spec),
+            actions=actions_as_learned(self.settings, spec),
             preset=self.settings,
             seed=self.args.seed,
             device=self.device,
@@ -188,7 +188,7 @@ class Program:
         self.candidates = document.get("candidates", played)
 
     def publish(self) -> None:
-        """The online net as a new version; its number is the server's, one above the last: where it
+        """The weights as a new version; its number is the server's, one above the last: where it
         is more, somebody else publishes here, and the person watching is told so once. Only who
         leads publishes."""
         if not self.leads:
@@ -355,6 +355,7 @@ class Program:
                 "losses/loss": update.loss,
                 "losses/q_values": update.q_mean,
                 "losses/grad_norm": update.gradient_norm,
+                **update.more,
             }
         self.run.log(step, **values, **shares)
         self.progress.show(

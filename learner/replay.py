@@ -41,7 +41,9 @@ class Replay:
         return batch
 
     def update(self, batch: Batch, priorities: Priorities) -> None:
-        """New priorities of a batch's items, on their way."""
+        """New priorities of a batch's items, on their way; nothing where there are none."""
+        if priorities is None:
+            return
         with self.phases("update"):
             self.client.update_priorities(self.table, batch.keys, priorities, wait=False)
 
@@ -65,5 +67,7 @@ class InOrder:
         return batch
 
     def update(self, batch: Batch, priorities: Priorities) -> None:
-        """New priorities of a batch's items, set."""
+        """New priorities of a batch's items, set; nothing where there are none."""
+        if priorities is None:
+            return
         self.client.update_priorities(self.table, batch.keys, priorities)

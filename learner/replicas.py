@@ -24,8 +24,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from learner.dqn import Gradients
 from learner.learner import Learner
+from learner.optimizing import Gradients
 from replay_server.errors import ConfigError, ReplayError
 from replay_server.training.loop import Weights
 
@@ -76,9 +76,8 @@ class Replicas:
         """Begins with rank 0's weights, whatever this rank's are."""
         self.learner = learner
         learner.weights_of = self.weights_of
-        for net in (learner.online, learner.target):
-            for tensor in net.state_dict().values():
-                self._all(dist.broadcast, tensor, src=0)
+        for tensor in learner.algorithm.state_dict().values():
+            self._all(dist.broadcast, tensor, src=0)
 
     def weights_of(self, batch: Any) -> np.ndarray:
         """float32 [B]: the batch's importance weights, divided by the largest of all ranks; Ended

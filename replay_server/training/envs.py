@@ -14,10 +14,10 @@ from difflib import get_close_matches
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from ..spec import Column, Spec, SpecError, spec_from
+from .actions import actions_of
 from .env_errors import EnvError, raised
 from .presets import SEED_MAX
 
@@ -60,14 +60,14 @@ def check_env(env_id: str) -> None:
         raise EnvError(f"no environment {env_id!r}; {hint}")
 
 
-def check_playable(env_id: str) -> None:
-    """EnvError where there is no such environment, or none whose actions DQN can choose from."""
+def check_playable(env_id: str, algorithm: str = "dqn") -> None:
+    """EnvError where there is no such environment, or none whose actions it can choose from."""
     check_env(env_id)
-    if is_atari(env_id):
+    if is_atari(env_id) and algorithm == "dqn":
         return
-    env = _made(env_id)
+    env = make_env(env_id)
     try:
-        action_count(env)
+        actions_of(env, algorithm)
         spec_from(env)
     except ValueError as error:
         raise EnvError(f"environment {env_id!r}: {error}") from error
@@ -130,14 +130,6 @@ def seed_of_life(seed: int, life: int) -> int:
 def train_seeds(seed: int, actor: int, count: int) -> list[int]:
     """The reset seeds of actor number `actor`, one an environment."""
     return [seed_for("train", seed, actor * count + i) for i in range(count)]
-
-
-def action_count(env: gymnasium.Env | VectorEnv) -> int:
-    """How many actions DQN chooses from; ValueError where the action space is not Discrete."""
-    space = getattr(env, "single_action_space", env.action_space)
-    if not isinstance(space, spaces.Discrete) or space.start != 0:
-        raise ValueError(f"DQN needs a Discrete action space from 0, got {space}")
-    return int(space.n)
 
 
 def check_columns(env: gymnasium.Env | VectorEnv, env_id: str, spec: Spec, table: str) -> None:

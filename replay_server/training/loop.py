@@ -29,9 +29,9 @@ from ..writing.autoreset import Rows
 
 Weights: TypeAlias = bytes | None  # safetensors with the learner step (weights.py); None: no newer
 Observations: TypeAlias = dict[str, np.ndarray]  # {column: [R, k, *shape]}: stacks of R rows
-Values: TypeAlias = np.ndarray | None  # what the network gives for them, [R, A]; None of no rows
+Values: TypeAlias = np.ndarray | None  # what the network gives for them (actions.py); None of none
 Actions: TypeAlias = np.ndarray  # [B, *shape], one for each environment
-Priorities: TypeAlias = np.ndarray  # float64, one for each item
+Priorities: TypeAlias = np.ndarray | None  # float64, one for each item; None: all count alike
 Gradients: TypeAlias = Any  # the algorithm's: a tensor for each parameter, and what it reports
 
 

@@ -1,17 +1,20 @@
-"""Q networks: from observations to one value an action, [B, A].
+"""The networks that actors play by. Q networks: from observations to one value an action, [B, A].
 
     mlp      every column flattened and joined, hidden layers with ReLU; for vectors
     nature   the three convolutions of Mnih et al. 2015, 512 units; one uint8 image column, / 255
     linear   one weight for each state and action, no bias; one Discrete column: a table
 
-`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. Observations are
-what `Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k frames are stacked; {leaf:
-tensor} where the space is a Dict or a Tuple. `network_from` builds one by name, the same at actor
-and learner, which both know the environment; weights travel as safetensors (weights.py).
+`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. A `Gaussian` gives
+a distribution of actions instead, [B, 2 D] (actions.py). Observations are what `Batch.transitions`
+gives: [B, *shape], or [B, k, *shape] where k frames are stacked; {leaf: tensor} where the space is
+a Dict or a Tuple. `acting_network` builds one from a preset, the same at actor and learner, which
+both know the environment; weights travel as safetensors (weights.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 
 import torch
@@ -19,6 +22,8 @@ from torch import Tensor, nn
 
 from ..returns import leaves
 from ..spec import Column, Spec, SpecError
+from .actions import Actions, Bounds
+from .presets import Preset
 
 KINDS = ("mlp", "nature", "linear")
 SIDE_LEAST = 36  # the least side that three convolutions without padding leave a pixel of
@@ -46,6 +51,34 @@ def _stream(features: int, hidden: int, outputs: int) -> nn.Module:
 Observations = Tensor | dict[str, Tensor]
 
 
+class Joined(nn.Module):
+    """Observation columns, flattened and joined: float32 [B, width]. It has no parameters."""
+
+    def __init__(self, columns: tuple[Column, ...], stack: int) -> None:
+        super().__init__()
+        self.widths = leaves("observation", {c.name: stack * prod(c.shape) for c in columns})
+        self.width = sum(self.widths.values()) if isinstance(self.widths, dict) else self.widths
+
+    def forward(self, observation: Observations) -> Tensor:
+        if isinstance(self.widths, dict):
+            parts = [_flat(observation[leaf], width) for leaf, width in self.widths.items()]
+            return torch.cat(parts, 1)
+        return _flat(observation, self.widths)
+
+
+def _flat(part: Tensor, width: int) -> Tensor:
+    return part.reshape(len(part), width).float()
+
+
+def layers_of(width: int, hidden: tuple[int, ...]) -> nn.Sequential:
+    """Hidden layers with ReLU: [B, width] -> [B, hidden[-1]]."""
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(width, size), nn.ReLU()]
+        width = size
+    return nn.Sequential(*layers)
+
+
 class Mlp(nn.Module):
     """Flattened observation columns -> hidden layers -> dueling head."""
 
@@ -53,24 +86,27 @@ class Mlp(nn.Module):
         self, columns: tuple[Column, ...], stack: int, actions: int, hidden: tuple[int, ...]
     ) -> None:
         super().__init__()
-        self.widths = leaves("observation", {c.name: stack * prod(c.shape) for c in columns})
-        width = sum(self.widths.values()) if isinstance(self.widths, dict) else self.widths
-        layers: list[nn.Module] = []
-        for size in hidden:
-            layers += [nn.Linear(width, size), nn.ReLU()]
-            width = size
-        self.trunk = nn.Sequential(*layers)
-        self.head = Dueling(width, actions)
+        self.joined = Joined(columns, stack)
+        self.trunk = layers_of(self.joined.width, hidden)
+        self.head = Dueling((self.joined.width, *hidden)[-1], actions)
 
     def forward(self, observation: Observations) -> Tensor:
-        if isinstance(self.widths, dict):
-            parts = [_flat(observation[leaf], width) for leaf, width in self.widths.items()]
-            return self.head(self.trunk(torch.cat(parts, 1)))
-        return self.head(self.trunk(_flat(observation, self.widths)))
+        return self.head(self.trunk(self.joined(observation)))
 
 
-def _flat(part: Tensor, width: int) -> Tensor:
-    return part.reshape(len(part), width).float()
+class Gaussian(nn.Module):
+    """Flattened observation columns -> hidden layers -> D means and D log deviations, [B, 2 D]."""
+
+    def __init__(
+        self, columns: tuple[Column, ...], stack: int, size: int, hidden: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.joined = Joined(columns, stack)
+        self.trunk = layers_of(self.joined.width, hidden)
+        self.head = nn.Linear((self.joined.width, *hidden)[-1], 2 * size)
+
+    def forward(self, observation: Observations) -> Tensor:
+        return self.head(self.trunk(self.joined(observation)))
 
 
 class NatureCnn(nn.Module):
@@ -129,6 +165,32 @@ def _only_part(observation: Observations, column: Column) -> Tensor:
     return observation
 
 
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Weights made within are those of this seed; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+def acting_network(preset: Preset, spec: Spec, actions: Actions, seed: int) -> nn.Module:
+    """What actors of this preset play by. SpecError where the columns do not suit it."""
+    if isinstance(actions, Bounds):
+        with seeded(seed):
+            columns = spec.group("observation")
+            return Gaussian(columns, preset.stack, actions.size, preset.hidden)
+    return network_from(
+        preset.network,
+        spec,
+        actions,
+        stack=preset.stack,
+        hidden=preset.hidden,
+        states=preset.states,
+        seed=seed,
+    )
+
+
 def network_from(
     kind: str,
     spec: Spec,
@@ -139,7 +201,7 @@ def network_from(
     states: int = 0,
     seed: int | None = None,
 ) -> nn.Module:
-    """The network `kind` for the observation columns of `spec`.
+    """The Q network `kind` for the observation columns of `spec`.
 
     `hidden`: layer sizes of mlp, or one size for the streams of nature. `states`: for linear.
     `seed`: the initial weights, leaving torch's global generator as it was. SpecError where the
@@ -150,9 +212,7 @@ def network_from(
         raise SpecError(f"network {kind!r}; expected one of {', '.join(KINDS)}")
     if actions < 1:
         raise SpecError(f"network {kind!r} needs at least one action, got {actions}")
-    with torch.random.fork_rng(devices=[], enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed):
         if kind == "mlp":
             return Mlp(columns, stack, actions, hidden)
         if kind == "nature":

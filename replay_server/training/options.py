@@ -215,12 +215,13 @@ def checked(
     cls: type[Args],
     parser: argparse.ArgumentParser,
     values: Mapping[str, Any],
-    check_env: Callable[[str], None],
+    check_env: Callable[[str, str], None],
 ) -> tuple[Args, Preset]:
-    """As `resolved`, and `check_env` checks the environment; a mistake ends the program."""
+    """As `resolved`, and `check_env` checks that the algorithm can play the environment; a mistake
+    ends the program."""
     try:
         args, settings = resolved(cls, values)
-        check_env(settings.env)
+        check_env(settings.env, settings.algorithm)
         return args, settings
     except (ValueError, ConfigError) as wrong:
         parser.error(str(wrong))
@@ -232,7 +233,7 @@ def parse(
     command: str,
     sentence: str,
     argv: Sequence[str] | None,
-    check_env: Callable[[str], None],
+    check_env: Callable[[str, str], None],
 ) -> tuple[Args, Preset]:
     """The command line, and the file it names, as a program's options and settings."""
     parser = parser_of(cls, command, sentence)

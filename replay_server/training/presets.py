@@ -1,4 +1,4 @@
-"""Every number of a training run, in one place: `cartpole`, `atari`, `apex-paper`.
+"""Every number of a training run, in one place: `cartpole`, `pendulum`, `atari`, `apex-paper`.
 
 Actor and learner read the same preset. A field's sentence is its "help" metadata, from which the
 command lines make their --help; `changed(preset, name=value)` overrides fields by name.
@@ -33,7 +33,10 @@ COUNTS = (
     *("stack", "n", "capacity", "min_size", "batch", "steps_ahead", "prefetch", "target_every"),
     *("actors", "envs", "push_batch", "pull_every", "publish_every", "env_steps"),
 )
-SHARES = ("gamma", "beta_start", "beta_end", "rmsprop_decay", "epsilon_base", "pull_jitter")
+SHARES = (
+    *("gamma", "beta_start", "beta_end", "rmsprop_decay", "epsilon_base", "pull_jitter"),
+    "target_share",
+)
 LEAST = dict.fromkeys(COUNTS, 1) | {"beta_steps": 0, "states": 0}
 BETWEEN = dict.fromkeys(SHARES, (0.0, 1.0)) | {
     "alpha": (0.0, 8.0),
@@ -44,6 +47,7 @@ SIZES = (  # above 0; the optional ones may be none
     *("huber_delta", "reward_clip", "steps_per_update", "publish_seconds"),
 )
 CHOICES = {
+    "algorithm": ("dqn", "sac"),
     "network": ("mlp", "nature", "linear"),
     "optimizer": ("adam", "rmsprop"),
     "pad": ("zero", "first"),
@@ -56,6 +60,7 @@ class Preset:
     """One run's settings. Steps are environment steps, updates are learner steps."""
 
     env: str = _setting("Gymnasium id of the environment.")
+    algorithm: str = _setting("dqn (Discrete actions), or sac (a Box of them).", "dqn")
     network: str = _setting("Kind of network: mlp, nature or linear.")
     hidden: tuple[int, ...] = _setting("Hidden layer sizes of mlp; stream size of nature.")
     states: int = _setting("Number of states, for the linear network only.", 0)
@@ -90,7 +95,10 @@ class Preset:
     rmsprop_decay: float = _setting("Decay of rmsprop's averages.", 0.95)
     huber_delta: float | None = _setting("Where Huber's loss turns linear; none is squared.", 1.0)
     clip_norm: float | None = _setting("Largest norm of the gradient.", 10.0)
-    target_every: int = _setting("Updates between copies of the online net to the target net.")
+    target_every: int = _setting("dqn: updates between copies of the online net to the target net.")
+    target_share: float = _setting(
+        "sac: share of the critics that their target nets take over at each update.", 0.005
+    )
 
     actors: int = _setting("Actor processes.", 1)
     envs: int = _setting("Environments of each actor.", 1)
@@ -126,6 +134,8 @@ class Preset:
             if getattr(self, name) not in known:
                 close = nearest(getattr(self, name), known)
                 raise ValueError(f"no {name} {getattr(self, name)!r}; the nearest is {close!r}")
+        if self.algorithm == "sac" and self.network != "mlp":
+            raise ValueError(f"network is {self.network}; sac has mlp alone: say --network mlp")
 
     @property
     def samples_per_insert(self) -> float | None:
@@ -216,12 +226,39 @@ APEX_PAPER = Preset(
     env_steps=1_000_000_000,
 )
 
-PRESETS = {"cartpole": CARTPOLE, "atari": ATARI, "apex-paper": APEX_PAPER}
+# Soft actor-critic, uniform replay. Haarnoja et al. 2018, table 1; of a network, a batch and a
+# learning rate that suit this small task.
+PENDULUM = Preset(
+    env="Pendulum-v1",
+    algorithm="sac",
+    network="mlp",
+    hidden=(128, 128),
+    n=1,
+    alpha=0.0,
+    capacity=100_000,
+    min_size=1_000,
+    batch=128,
+    steps_per_update=1.0,
+    steps_ahead=100,
+    learning_rate=1e-3,
+    clip_norm=None,
+    target_every=1,
+    push_batch=10,
+    pull_every=20,
+    pull_jitter=0.0,
+    publish_every=10,
+    env_steps=100_000,
+    mark=-200.0,
+)
+
+PRESETS = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "atari": ATARI, "apex-paper": APEX_PAPER}
 
 
 def preset_for(name: str, env: str) -> str:
     """`name`; where it is empty, the preset that suits `env` (which may be empty too)."""
-    return name or ("atari" if env.startswith("ALE/") else "cartpole")
+    if name:
+        return name
+    return {PENDULUM.env: "pendulum"}.get(env, "atari" if env.startswith("ALE/") else "cartpole")
 
 
 def preset(name: str) -> Preset:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_learner_safety import SETTINGS, SPEC, batch_of
 
-from learner import dqn
+from learner import dqn, optimizing
 from learner.learner import Learner
 from replay_server import Column, Spec
 from replay_server.spec import SpecError
@@ -58,7 +58,7 @@ def test_a_batch_that_is_not_finite_teaches_nothing():
     before, document = learner.state()
     before = {name: tensor.clone() for name, tensor in before.items()}
     with pytest.raises(
-        dqn.NotFinite, match=r"step 2: loss nan.*reward hold .*keys \[105\]"
+        optimizing.NotFinite, match=r"step 2: loss nan.*reward hold .*keys \[105\]"
     ) as told:
         learner.learn(batch_of(rng, spoilt=5))
     assert told.value.items.tolist() == [5]
@@ -72,12 +72,12 @@ def test_a_batch_that_is_not_finite_teaches_nothing():
 def test_a_gradient_that_is_not_finite_is_refused_too():
     """Given a finite loss whose gradient overflows. Expect NotFinite, and weights as they were."""
     network = network_from("mlp", SPEC, 2, hidden=(8,), seed=1)
-    optimizer = dqn.optimizer_from(preset("cartpole"), network)
+    optimizer = optimizing.optimizer_from(preset("cartpole"), network)
     for parameter in network.parameters():
         parameter.register_hook(lambda gradient: gradient * float("inf"))
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     batch = batch_of(np.random.default_rng(1))
     transitions = batch.transitions(0.9, "cpu")
-    with pytest.raises(dqn.NotFinite, match=r"norm of the gradient (nan|inf)"):
+    with pytest.raises(optimizing.NotFinite, match=r"norm of the gradient (nan|inf)"):
         dqn.update(network, network, optimizer, transitions)
     assert all(torch.equal(before[n], tensor) for n, tensor in network.state_dict().items())

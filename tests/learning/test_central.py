@@ -16,7 +16,7 @@ import torch
 from workers import silent, verbs_of
 
 from learner.central import GRADIENTS, REFUSED, Central, Kept, packed
-from learner.dqn import NotFinite
+from learner.optimizing import NotFinite
 from replay_server import ConfigError, ReplayError
 from replay_server.training.asking import HEAD
 from replay_server.training.contact import NoServer, Stopped
@@ -28,8 +28,9 @@ UPDATES = 20
 class Place:
     """Weights kept by a thread of this process."""
 
-    def __init__(self):
-        self.learner, self.ended = ranks.learner_of(seed=5), threading.Event()
+    def __init__(self, name="cartpole"):
+        self.name = name
+        self.learner, self.ended = ranks.learner_of(5, name), threading.Event()
         self.kept = Kept("tcp://127.0.0.1:0", self.learner)
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
@@ -46,38 +47,37 @@ class Place:
 
 
 @pytest.fixture
-def place():
-    place = Place()
+def place(request):
+    place = Place(getattr(request, "param", "cartpole"))
     yield place
     place.close()
 
 
 def joined(place, seed=1):
     """A learner whose weights are kept there, with what it began with taken over."""
-    learner = ranks.learner_of(seed)
+    learner = ranks.learner_of(seed, place.name)
     central = Central(place.kept.address, learner, lambda: False)
     learner.load(central.newest())
     return learner, central
 
 
+@pytest.mark.parametrize("place", ["cartpole", "pendulum"], indirect=True)
 def test_one_learner_is_what_it_would_be_alone(place):
-    """Given a learner that sends its gradients, and one with the same first weights that applies
-    its own. Expect the same weights, the same copies of the target net, the same priorities."""
+    """Given a learner that sends its gradients, and one with the same first weights and the same
+    noise that applies its own. Expect the same weights of all nets, the same priorities."""
     learner, central = joined(place)
-    learner.target.load_state_dict(place.learner.target.state_dict())
-    alone = ranks.learner_of(seed=5)
+    learner.algorithm.load_state_dict(place.learner.algorithm.state_dict())
+    alone = ranks.learner_of(5, place.name)
     given = ranks.Given(ranks.batches((0,), UPDATES))
-    for batch in ranks.batches((0,), UPDATES):
+    for update, batch in enumerate(ranks.batches((0,), UPDATES)):
+        torch.manual_seed(update)
         learn(given, learner, central)
+        torch.manual_seed(update)
         _, priorities = alone.learn(batch)
         assert np.array_equal(given.priorities[-1], priorities)
-        for name in ("online", "target"):
-            for mine, other in zip(
-                getattr(learner, name).state_dict().values(),
-                getattr(alone, name).state_dict().values(),
-                strict=True,
-            ):
-                assert torch.equal(mine, other), name
+        mine = learner.algorithm.state_dict()
+        for name, tensor in alone.algorithm.state_dict().items():
+            assert torch.equal(mine[name], tensor), (update, name)
     assert learner.step == place.learner.step == UPDATES
     central.close()
 

@@ -58,7 +58,7 @@ def learned(client, device, updates=4):
             update, priorities = learner.learn(batch)
             said.append((update.loss, priorities.copy(), batch.keys.copy()))
         pinned = batches._pin
-    return said, {k: v.cpu() for k, v in learner.online.state_dict().items()}, pinned
+    return said, {k: v.cpu() for k, v in learner.acting.state_dict().items()}, pinned
 
 
 def test_names_of_devices():

@@ -13,7 +13,8 @@ from replay_server import Client, NStep, Sequence, Server, Table
 from replay_server.errors import ConfigError
 from replay_server.spec import spec_from
 from replay_server.stacking import FrameStack
-from replay_server.training.envs import action_count, make_envs, seed_for, seed_of_life, train_seeds
+from replay_server.training.actions import actions_of
+from replay_server.training.envs import make_envs, seed_for, seed_of_life, train_seeds
 from replay_server.writing.anchors import Anchors
 from replay_server.writing.autoreset import Autoreset, flags_from_infos, mode_of
 
@@ -80,7 +81,7 @@ def test_the_same_seeds_give_the_same_episodes():
         for _ in range(60):
             steps.append(envs.step(np.array([0, 1, 1]))[0])
         runs.append(np.stack(steps))
-        assert action_count(envs) == 2
+        assert actions_of(envs, "dqn") == 2
         envs.close()
     assert np.array_equal(*runs)
 
@@ -91,7 +92,7 @@ def test_actions_that_are_not_discrete_are_refused():
     for space in (spaces.Box(-1, 1, (2,)), spaces.Discrete(3, start=1)):
         env.action_space = space
         with pytest.raises(ValueError, match="Discrete"):
-            action_count(env)
+            actions_of(env, "dqn")
 
 
 def table_q(stacks, scale):

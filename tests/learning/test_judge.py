@@ -141,7 +141,7 @@ def test_an_episode_with_a_time_limit_of_its_own_is_not_cut_off(monkeypatch, how
     monkeypatch.setattr(evaluate, "STEPS_MAX", 10)
     said, spec = [], table_for(SETTINGS).step
     evaluation = Evaluation(SETTINGS, spec, episodes=2, say=said.append)
-    network = Learner(spec=spec, actions=2, preset=SETTINGS, seed=1).online
+    network = Learner(spec=spec, actions=2, preset=SETTINGS, seed=1).acting
     assert evaluation.run(network, "select", 1).lengths.tolist() == [20, 20]
     assert said == []
     evaluation.close()

@@ -24,7 +24,7 @@ from actor.__main__ import Program
 from actor.__main__ import main as actor_main
 from actor.inference import Inference
 from deploy.table import table_for
-from learner import checkpoint, dqn
+from learner import checkpoint, optimizing
 from learner.__main__ import Program as LearnerProgram
 from learner.__main__ import main as learner_main
 from learner.__main__ import parse_train
@@ -269,14 +269,14 @@ def test_a_steady_gradient_leaves_rmsprops_weights_finite():
     for seed in range(5):
         torch.manual_seed(seed)
         steady, gradient = torch.nn.Linear(50, 1), torch.randn(1, 50)
-        optimizer = dqn.optimizer_from(settings, steady)
+        optimizer = optimizing.optimizer_from(settings, steady)
         for _ in range(500):
             steady.weight.grad, steady.bias.grad = gradient.clone(), torch.tensor([0.37 + seed])
             optimizer.step()
         assert all(torch.isfinite(part).all() for part in steady.parameters()), f"seed {seed}"
     ours, theirs = torch.nn.Linear(50, 1), torch.nn.Linear(50, 1)
     theirs.load_state_dict(ours.state_dict())
-    pair = [(ours, dqn.optimizer_from(settings, ours))]
+    pair = [(ours, optimizing.optimizer_from(settings, ours))]
     options = {"lr": settings.learning_rate, "eps": settings.optimizer_epsilon}
     pair.append((theirs, torch.optim.RMSprop(theirs.parameters(), 0.95, 0.95, centered=True)))
     pair[1][1].param_groups[0].update(options)
@@ -292,7 +292,7 @@ def test_weights_that_are_not_finite_are_not_published():
     """Given a net with a NaN. Expect WeightsError that names tensor and step."""
     learner = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3)
     learner.step = 7
-    name, tensor = next(iter(learner.online.state_dict().items()))
+    name, tensor = next(iter(learner.acting.state_dict().items()))
     tensor.view(-1)[0] = np.nan
     with pytest.raises(WeightsError, match=f"learner step 7: {name!r} is not finite"):
         learner.weights()

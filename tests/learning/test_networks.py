@@ -9,10 +9,12 @@ import pytest
 import torch
 from given import transitions
 
-from learner import checkpoint, dqn
+from learner import checkpoint, optimizing
+from learner.algorithms import algorithm_from
 from replay_server.returns import leaves
 from replay_server.spec import Column, Spec, SpecError
 from replay_server.training import weights
+from replay_server.training.actions import Bounds
 from replay_server.training.networks import network_from
 from replay_server.training.presets import PRESETS, changed, preset
 from replay_server.training.weights import WeightsError
@@ -212,27 +214,34 @@ def test_weights_of_another_network_are_refused_by_name():
     assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
 
 
-def trained(seed, steps, folder=None, resume=None):
-    """A few updates on made-up batches; returns the losses and what can be saved."""
-    online, target = (network_from("mlp", VECTOR_STEP, 3, hidden=(8,), seed=seed) for _ in "ab")
-    optimizer = dqn.optimizer_from(changed(preset("cartpole"), learning_rate=1e-2), online)
-    rng = np.random.default_rng(seed)
+def trained(seed, steps, folder=None, resume=None, name="cartpole"):
+    """A few updates on made-up batches, by the preset `name`; returns the losses and what can be
+    saved."""
+    torch.manual_seed(seed)
+    settings = changed(preset(name), learning_rate=1e-2, hidden=(8,), n=1, target_every=5)
+    continuous = settings.algorithm == "sac"
+    actions = Bounds(np.full(2, -1, np.float32), np.full(2, 1, np.float32)) if continuous else 3
+    algorithm = algorithm_from(settings, VECTOR_STEP, actions, seed)
+    optimizer = optimizing.optimizer_from(settings, algorithm)
+    rng, begin = np.random.default_rng(seed), 0
     if resume is not None:
         tensors, document = checkpoint.load(resume)
-        checkpoint.restore_training(tensors, document, online, target, optimizer)
-        rng.bit_generator.state = document["generator"]
+        checkpoint.restore_training(tensors, document, algorithm, optimizer)
+        rng.bit_generator.state, begin = document["generator"], document["learner_step"]
     losses = []
-    for _ in range(steps):
+    for step in range(begin, begin + steps):
         data = {
             "observation": rng.standard_normal((8, 2, 4)).astype(np.float32),
-            "action": rng.integers(0, 3, (8, 1)),
+            "action": rng.uniform(-1, 1, (8, 1, 2)) if continuous else rng.integers(0, 3, (8, 1)),
             "reward": rng.standard_normal((8, 2)).astype(np.float32),
             "terminated": rng.random((8, 2)) < 0.2,
         }
         batch = transitions(data, np.full(8, 2), rng.random(8, np.float32), 0.9)
-        losses.append(dqn.update(online, target, optimizer, batch).loss)
+        found = algorithm.gradients(batch)
+        losses.append(optimizing.apply(algorithm, optimizer, found).loss)
+        algorithm.follow(step, step + 1)
     if folder is not None:
-        tensors, document = checkpoint.training_tensors(online, target, optimizer)
+        tensors, document = checkpoint.training_tensors(algorithm, optimizer)
         document |= {"learner_step": steps, "generator": rng.bit_generator.state}
         checkpoint.save(folder, f"learner-{steps:09d}", tensors, document)
     return losses
@@ -246,12 +255,13 @@ VECTOR_STEP = spec_of(
 )
 
 
-def test_a_resumed_run_continues_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_a_resumed_run_continues_bit_for_bit(tmp_path, name):
     """Given 20 learner steps in one run, and 8 and 12 in two with a checkpoint between them. Expect
     the same losses."""
-    whole = trained(3, 20)
-    first = trained(3, 8, folder=tmp_path)
-    rest = trained(99, 12, resume=checkpoint.latest(tmp_path))
+    whole = trained(3, 20, name=name)
+    first = trained(3, 8, folder=tmp_path, name=name)
+    rest = trained(99, 12, resume=checkpoint.latest(tmp_path), name=name)
     assert first + rest == whole
 
 
@@ -293,7 +303,7 @@ def test_presets_are_the_decided_numbers():
         for field in dataclasses.fields(each):
             assert field.metadata["help"].endswith("."), field.name
         json.dumps(dataclasses.asdict(each))
-    optimizer = dqn.optimizer_from(paper, network_from("mlp", VECTOR, 2))
+    optimizer = optimizing.optimizer_from(paper, network_from("mlp", VECTOR, 2))
     assert isinstance(optimizer, torch.optim.RMSprop) and optimizer.defaults["centered"]
     with pytest.raises(ValueError, match="no preset"):
         preset("pong")

@@ -59,7 +59,7 @@ def test_two_learners_are_one_with_the_joined_batch(tmp_path):
     one.weights_of = lambda batch: weights_by_definition(batch, one.beta())
     expected = [one.learn(batch)[1] for batch in ranks.batches((0, 1), UPDATES)]
     found = [safetensors.torch.load_file(path) for path in files]
-    for name, tensor in one.online.state_dict().items():
+    for name, tensor in one.acting.state_dict().items():
         mine, other = (part[f"net/{name}"] for part in found)
         assert torch.equal(mine, other)
         assert torch.allclose(mine, tensor, rtol=1e-4, atol=1e-6)

@@ -9,13 +9,14 @@ import pytest
 import torch
 from given import transitions
 
-from learner import dqn
+from learner import dqn, optimizing
+from learner.learner import beta_at
 from replay_server.errors import ConfigError
 from replay_server.returns import n_step_targets
 from replay_server.spec import Column, Spec
 from replay_server.stacking import FrameStack, stacks_from_frames
 from replay_server.training.networks import network_from
-from replay_server.training.presets import CARTPOLE
+from replay_server.training.presets import CARTPOLE, changed
 
 GAMMA = 0.9
 SPEC = Spec(
@@ -275,15 +276,37 @@ def test_an_item_without_a_next_row_is_refused():
 
 
 def test_schedules_count_learner_steps():
-    """Given learner steps. Expect beta to rise in a straight line to its end and stay there, and
-    the target to be copied at each multiple."""
-    assert [dqn.beta_at(s, 0.4, 1.0, 10) for s in (0, 5, 10, 99)] == [0.4, 0.7, 1.0, 1.0]
-    assert dqn.beta_at(0, 0.4, 0.4, 0) == 0.4
-    assert [s for s in range(1, 11) if dqn.target_is_due(s, 4)] == [4, 8]
+    """Given learner steps. Expect beta to rise in a straight line to its end and stay there."""
+    assert [beta_at(s, 0.4, 1.0, 10) for s in (0, 5, 10, 99)] == [0.4, 0.7, 1.0, 1.0]
+    assert beta_at(0, 0.4, 0.4, 0) == 0.4
+
+
+def test_the_target_is_a_copy_at_each_multiple():
+    """Given a target net copied every 4 steps, and an online net that is another at each. Expect it
+    copied at 4 and 8, and by who takes steps 9 to 13 of another learner at once."""
+    preset = changed(CARTPOLE, target_every=4, hidden=(8,))
+    algorithm = dqn.DoubleDqn(preset, SPEC, 3, seed=1)
+    other = dqn.DoubleDqn(preset, SPEC, 3, seed=2).shared()
+
+    def same():
+        pairs = zip(algorithm.target.parameters(), algorithm.online.parameters(), strict=True)
+        return all(torch.equal(*pair) for pair in pairs)
+
+    copied = []
+    for step in range(1, 11):
+        with torch.no_grad():
+            next(algorithm.online.parameters()).add_(1.0)
+        algorithm.follow(step - 1, step)
+        copied += [step] if same() else []
+    assert copied == [4, 8]
+    algorithm.take(other, 8, 9)
+    assert not same()
+    algorithm.take(other, 9, 13)
+    assert same()
 
 
 def test_optimizers_are_what_the_preset_says():
     """Given the CartPole preset. Expect Adam with its learning rate."""
     network = network_from("mlp", SPEC, 3)
-    adam = dqn.optimizer_from(CARTPOLE, network)
+    adam = optimizing.optimizer_from(CARTPOLE, network)
     assert isinstance(adam, torch.optim.Adam) and adam.defaults["lr"] == 5e-4

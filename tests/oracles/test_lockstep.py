@@ -22,7 +22,7 @@ from deploy.sync import InTurn
 from deploy.table import server_toml
 from learner.learner import Learner
 from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table
-from replay_server.training.envs import action_count
+from replay_server.training.actions import actions_of
 from replay_server.training.presets import CARTPOLE, changed
 from replay_server.writing.autoreset import Rows
 
@@ -101,7 +101,7 @@ def test_batches_and_losses_are_those_of_a_replay_in_this_process():
             CONSTANTS,
         )  # fmt: skip
         parts.actor.writer = Both(parts.actor.writer, replay)
-        other = Learner(spec=spec, actions=action_count(parts.envs), preset=SETTINGS, seed=11)
+        other = Learner(spec=spec, actions=actions_of(parts.envs, "dqn"), preset=SETTINGS, seed=11)
         for turn in parts.turns():
             expected = replay.sample(SETTINGS.batch, beta=other.beta())
             given = batch_from(expected.data, expected.ahead, expected.weights)
@@ -111,8 +111,8 @@ def test_batches_and_losses_are_those_of_a_replay_in_this_process():
             assert turn.priorities.tobytes() == priorities.tobytes()
             replay.update(expected.keys, priorities)
         assert other.step > 400 and replay.head > 2 * SETTINGS.capacity + SETTINGS.capacity // 2
-        for name, tensor in parts.learner.online.state_dict().items():
-            assert torch.equal(tensor, other.online.state_dict()[name]), name
+        for name, tensor in parts.learner.acting.state_dict().items():
+            assert torch.equal(tensor, other.acting.state_dict()[name]), name
 
 
 def weights_after(seed, updates):

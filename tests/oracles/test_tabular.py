@@ -63,7 +63,7 @@ def parts_for(actions, n):
 def learned(parts):
     """Q [states, actions] after UPDATES learner steps on what is stored."""
     average = Average(UPDATES)
-    online = parts.learner.online
+    online = parts.learner.acting
     parts.learner.optimizer = torch.optim.SGD(online.parameters(), lr=RATE)
     for step in range(1, UPDATES + 1):
         parts.learner.optimizer.param_groups[0]["lr"] = rate_at(step, RATE)

@@ -23,21 +23,22 @@ from learner.program import Program as LearnerProgram
 from replay_server import Server
 from replay_server.training import options
 from replay_server.training.contact import Stop
-from replay_server.training.presets import CARTPOLE, changed
+from replay_server.training.presets import changed, preset
 
 SEED, UPDATES = 3, 60
-SETTINGS = changed(
-    CARTPOLE,
-    envs=4,
-    batch=32,
-    min_size=200,
-    capacity=5_000,
-    hidden=(16,),
-    target_every=7,
-    publish_every=1,
-    pull_every=1,
-    push_batch=16,
-)
+CAPACITY = 5_000
+SMALL = {
+    "envs": 4,
+    "batch": 32,
+    "min_size": 200,
+    "capacity": CAPACITY,
+    "hidden": (16,),
+    "target_every": 7,
+    "publish_every": 1,
+    "pull_every": 1,
+    "push_batch": 16,
+}
+SETTINGS = {name: changed(preset(name), **SMALL) for name in ("cartpole", "pendulum")}
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def seen(monkeypatch):
 
     def gradients(self, batch, real=Learner.gradients):
         digest = hashlib.sha256()
-        slots = np.asarray(batch.keys) % SETTINGS.capacity
+        slots = np.asarray(batch.keys) % CAPACITY
         for part in (slots, batch.weights, batch.ahead, *map(np.asarray, batch.data.values())):
             digest.update(np.ascontiguousarray(part).tobytes())
         found.append(digest.hexdigest())
@@ -58,23 +59,23 @@ def seen(monkeypatch):
     return found
 
 
-def in_one_process(seen):
+def in_one_process(name, seen):
     """The loop as it stands: what its first batches were."""
-    with InTurn(SETTINGS, SEED) as parts:
+    with InTurn(SETTINGS[name], SEED) as parts:
         for _, _ in zip(range(UPDATES), parts.turns(), strict=False):
             pass
     return seen[:UPDATES]
 
 
-def served():
+def served(settings):
     """The run's server, at an address of its own."""
-    return Server([table_for(SETTINGS)], "udp://127.0.0.1:0", seed=SEED, **needed(SETTINGS))
+    return Server([table_for(settings)], "udp://127.0.0.1:0", seed=SEED, **needed(settings))
 
 
-def asked(cls, server, tmp_path, turns, **more):
+def asked(cls, name, server, tmp_path, turns, **more):
     """The options of one of the programs."""
     return cls(
-        preset="cartpole",
+        preset=name,
         seed=SEED,
         run=tmp_path,
         tensorboard=False,
@@ -85,21 +86,21 @@ def asked(cls, server, tmp_path, turns, **more):
     )
 
 
-def run_apart(tmp_path, seen, workers, together):
+def run_apart(name, tmp_path, seen, workers, together):
     """Actor and learner over UDP in turns: in threads here, each with its own client. `workers`:
     environments elsewhere. `together`: inference beside the learner."""
     torch.set_num_threads(1)
-    stop, (turns,) = Stop(), free_urls(1)
+    settings, stop, (turns,) = SETTINGS[name], Stop(), free_urls(1)
     at = ",".join(worker.url for worker in workers)
-    with served() as server:
-        train = asked(options.Train, server, tmp_path, turns, updates=UPDATES, device="cpu")
-        play = asked(options.Actor, server, tmp_path, turns, environments=at)
+    with served(settings) as server:
+        train = asked(options.Train, name, server, tmp_path, turns, updates=UPDATES, device="cpu")
+        play = asked(options.Actor, name, server, tmp_path, turns, environments=at)
         torch.manual_seed(SEED)
-        learner = LearnerProgram(train, SETTINGS, stop)
+        learner = LearnerProgram(train, settings, stop)
         if together:
-            actor = Acting(play, SETTINGS, stop, learner)
+            actor = Acting(play, settings, stop, learner)
         else:
-            actor = threading.Thread(target=played, args=(play, stop))
+            actor = threading.Thread(target=played, args=(play, settings, stop))
         actor.start()
         try:
             learner.main()
@@ -112,9 +113,9 @@ def run_apart(tmp_path, seen, workers, together):
     return list(seen)
 
 
-def played(args, stop):
+def played(args, settings, stop):
     """The actor's program, until it is told to stop."""
-    program = ActorProgram(args, SETTINGS, stop)
+    program = ActorProgram(args, settings, stop)
     try:
         program.main()
     finally:
@@ -128,15 +129,17 @@ def free_urls(count):
     return [f"tcp://127.0.0.1:{free_port()}" for _ in range(count)]
 
 
+@pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("policy", ["single-learner-coarse", "environments", "single-learner-fine"])
-def test_the_learner_gets_the_same_batches_under_each_policy(tmp_path, seen, policy):
-    """Given the same settings and seed in one process, and apart as this policy has them. Expect
-    the same batches, byte by byte, and the same weights of them, one after another."""
-    expected = in_one_process(seen)
+def test_the_learner_gets_the_same_batches_under_each_policy(tmp_path, seen, name, policy):
+    """Given the settings of one algorithm and a seed in one process, and apart as this policy has
+    them. Expect the same batches, byte by byte, and the same weights of them, one after another."""
+    expected, env = in_one_process(name, seen), SETTINGS[name].env
     seen.clear()
-    workers = [] if policy == "single-learner-coarse" else [Worker(count=1), Worker(count=3)]
+    remote = policy != "single-learner-coarse"
+    workers = [Worker(env, 1), Worker(env, 3)] if remote else []
     try:
-        found = run_apart(tmp_path, seen, workers, policy == "single-learner-fine")
+        found = run_apart(name, tmp_path, seen, workers, policy == "single-learner-fine")
     finally:
         for worker in workers:
             worker.close()

@@ -27,9 +27,9 @@ from actor.bounds import Ahead
 from actor.inference import Inference
 from replay_server import Client, NStep, Prioritized, Ready, Server, Table, spec_from
 from replay_server.support.arguments import option, parse
+from replay_server.training.actions import actions_of
 from replay_server.training.atari import AtariFrames
 from replay_server.training.env_errors import EnvError
-from replay_server.training.envs import action_count
 from replay_server.training.networks import network_from
 from replay_server.training.presets import changed, preset
 from replay_server.writing.autoreset import Rows
@@ -146,7 +146,9 @@ class Proof:
         )
         self.server = Server([table], "udp://127.0.0.1:0", seed=args.seed)
         self.client = Client(self.server.address)
-        network = network_from("nature", spec, action_count(envs), stack=args.stack, seed=args.seed)
+        network = network_from(
+            "nature", spec, actions_of(envs, "dqn"), stack=args.stack, seed=args.seed
+        )
         self.seen = Seen(network, self.client.writer("main", streams=args.envs, autoreset=envs))
         self.actor = Actor(
             envs=envs,

@@ -16,8 +16,9 @@ from given import batch_from
 from learner.learner import Learner
 from learner.replicas import Ended, Replicas
 from replay_server import Batch, Column, Spec
+from replay_server.training.actions import Bounds
 from replay_server.training.loop import learn
-from replay_server.training.presets import CARTPOLE, changed
+from replay_server.training.presets import changed, preset
 
 SPEC = Spec(
     (
@@ -28,12 +29,14 @@ SPEC = Spec(
     )
 )
 SHARE = 8
+BOX = Bounds(np.zeros((), np.float32), np.ones((), np.float32))  # of which SPEC's actions are edges
 
 
-def learner_of(seed: int) -> Learner:
-    """A small learner; its first weights depend on the seed."""
-    settings = changed(CARTPOLE, hidden=(8,), n=2, target_every=7)
-    return Learner(spec=SPEC, actions=2, preset=settings, seed=seed)
+def learner_of(seed: int, name: str = "cartpole") -> Learner:
+    """A small learner by the preset `name`; its first weights depend on the seed."""
+    settings = changed(preset(name), hidden=(8,), n=2, target_every=7)
+    actions = BOX if settings.algorithm == "sac" else 2
+    return Learner(spec=SPEC, actions=actions, preset=settings, seed=seed)
 
 
 def share_of(update: int, rank: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -87,7 +90,7 @@ def main(rank: int, path: str, updates: int) -> None:
     given = Given(batches((rank,), updates + 1))
     for _ in range(updates):
         learn(given, learner, replicas)
-    found = {f"net/{name}": part for name, part in learner.online.state_dict().items()}
+    found = {f"net/{name}": part for name, part in learner.acting.state_dict().items()}
     found["priorities"] = torch.from_numpy(np.concatenate(given.priorities))
     safetensors.torch.save_file(found, path)
     if rank == 1:

@@ -149,7 +149,7 @@ def train(
             clip_norm=None,
         )
         replay.update(drawn.keys, report.td + 1e-2)
-        if dqn.target_is_due(step, 10):
+        if step % 10 == 0:
             target.load_state_dict(online.state_dict())
         average.add(step, online)
     return average.mean()

@@ -1,0 +1,33 @@
+"""The algorithms by name, and what a learner asks of one.
+
+An algorithm is a torch module. Its children are the parts that a checkpoint holds; what has
+`requires_grad` among its parameters is trained.
+
+    acting                       the network that actors play by; its weights are published
+    gradients(batch)             of a `Transitions`, one for each trained parameter (optimizing.py)
+    follow(before, step)         what lags behind, as target nets do, between two counts of steps
+    shared()                     {name: tensor} that learners hand one another whose weights are
+                                 kept in one place (central.py)
+    take(tensors, before, step)  those of another learner
+
+It knows nothing of where it runs, nor the loop of it: neither plan nor server names one. Another
+one is a file like dqn.py and sac.py, and a name here, in actions.py and in presets.py.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from learner.dqn import DoubleDqn
+from learner.sac import Sac
+from replay_server.spec import Spec
+from replay_server.training.actions import Actions
+from replay_server.training.presets import Preset
+
+ALGORITHMS = {"dqn": DoubleDqn, "sac": Sac}
+
+
+def algorithm_from(preset: Preset, spec: Spec, actions: Actions, seed: int) -> nn.Module:
+    """The one that the preset names, with first weights of `seed`. SpecError where the columns do
+    not suit it."""
+    return ALGORITHMS[preset.algorithm](preset, spec, actions, seed)
