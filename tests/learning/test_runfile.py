@@ -33,7 +33,7 @@ number = 2
 """
 
 
-def everyone(env_id):
+def everyone(env_id, algorithm):
     """Stands for replay_server.training.envs.check_env where no environment is asked for."""
 
 
