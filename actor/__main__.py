@@ -110,6 +110,7 @@ class Program:
             settings.envs,
             protocol=protocol,
             patience=self.args.patience,
+            step_s=self.args.step_seconds,
             stopped=lambda: self.stop.asked,
         )
 
@@ -304,7 +305,8 @@ class Program:
                 if not self.stop.asked:
                     self.say(f"{lost}; new episodes begin once they answer again")
                 with contextlib.suppress(ReplayError):  # what was played is kept
-                    self.actor.writer.flush()
+                    if self.actor is not None:
+                        self.actor.writer.flush()
                 self.close_client()
             except ReplayError as lost:
                 if not lost_contact(lost):

@@ -35,11 +35,15 @@ from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_env
 from replay_server.training.loop import Outcome
 
-STEP_S = 30.0  # a step of the slowest environment
+STEP_S = 30.0  # a step of all of a worker's environments
 
 
 class EnvironmentsLost(EnvError):
     """A worker that is gone, or was begun anew: new episodes may begin with it."""
+
+
+class NoAnswer(EnvironmentsLost):
+    """A worker that said nothing in time."""
 
 
 class Worker(Asker):
@@ -48,16 +52,27 @@ class Worker(Asker):
     count = 0
 
     def told(self, until: float) -> bytes:
-        """What it answers; EnvironmentsLost where nothing, or where its episodes are gone; EnvError
-        where it says why not."""
+        """What it answers; NoAnswer where nothing, EnvironmentsLost where its episodes are gone;
+        EnvError where it says why not."""
         try:
             verb, body = self.answer(until)
         except Timeout as error:
-            raise EnvironmentsLost(f"no answer from the environments at {self.url}") from error
+            raise NoAnswer(f"no answer from the environments at {self.url}") from error
         if verb in (REFUSED, LOST):
             kind = EnvironmentsLost if verb == LOST else EnvError
             raise kind(f"{self.url}: {body.decode(errors='replace')}")
         return body
+
+
+def _hello_of(url: str, body: bytes) -> dict[str, Any]:
+    """What a worker says of itself; EnvError where it is none."""
+    try:
+        said = json.loads(body)
+        return {"env": str(said["env"]), "protocol": said["protocol"], "count": int(said["count"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise EnvError(
+            f"{url} is no worker: start one there (replay-server environments)"
+        ) from error
 
 
 def infos_of(parts: Sequence[Outcome], counts: Sequence[int]) -> dict[str, np.ndarray]:
@@ -84,8 +99,8 @@ class RemoteVector(VectorEnv):
     """`count` environments at the workers of `urls`, in their order; close it.
 
     EnvError where they play another environment, or are not so many; EnvironmentsLost where one
-    does not answer. patience: seconds to wait for workers at first and at each reset. stopped: ends
-    each wait.
+    does not answer. patience: seconds to wait for workers at first and at each reset; step_s: at
+    each step. stopped: ends each wait.
     """
 
     def __init__(
@@ -96,11 +111,13 @@ class RemoteVector(VectorEnv):
         *,
         protocol: str = "sticky",
         patience: float = STEP_S,
+        step_s: float = STEP_S,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         if twice := [url for i, url in enumerate(urls) if url in urls[:i]]:
             raise EnvError(f"{twice[0]} stands twice among the workers: name each once")
-        self.num_envs, self.patience, self.stopped = count, patience, stopped
+        self.num_envs, self.stopped = count, stopped
+        self.patience, self.step_s = patience, step_s
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         with_spaces = make_env(env_id, protocol=protocol)
         self.single_observation_space = with_spaces.observation_space
@@ -121,7 +138,7 @@ class RemoteVector(VectorEnv):
         for worker in self.workers:
             worker.ask(HELLO)
         for worker in self.workers:
-            said = json.loads(worker.told(until))
+            said = _hello_of(worker.url, worker.told(until))
             if (said["env"], said["protocol"]) != (env_id, protocol):
                 raise EnvError(
                     f"{worker.url} plays {said['env']!r} ({said['protocol']}), and this actor "
@@ -142,7 +159,7 @@ class RemoteVector(VectorEnv):
         shares = self._shares({} if seeds is None else {"seeds": np.array(seeds, np.int64)})
         try:
             answers = self._ask_all(RESET, shares, self.patience)
-        except EnvironmentsLost as error:
+        except NoAnswer as error:
             if self.stopped():
                 raise
             raise EnvError(f"{error} within {self.patience:g} s: start a worker there") from error
@@ -154,7 +171,16 @@ class RemoteVector(VectorEnv):
         return self._joined(parts), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        answers = self._ask_all(STEP, self._shares({"actions": np.asarray(actions)}), STEP_S)
+        shares = self._shares({"actions": np.asarray(actions)})
+        try:
+            answers = self._ask_all(STEP, shares, self.step_s)
+        except NoAnswer as error:
+            if self.stopped():
+                raise
+            raise EnvironmentsLost(
+                f"{error} within {self.step_s:g} s (an environment that takes longer to step needs "
+                "more --step-seconds)"
+            ) from error
         space = self.single_observation_space
         parts = [
             outcome_of(body, space, worker.count)

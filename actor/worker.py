@@ -98,8 +98,12 @@ class Served:
             self.player = who
             return packed(leaves_of(observation))
         if verb == STEP:
+            if not self.player:
+                raise Gone("begun anew: ask for new episodes")
             if who != self.player:
-                raise Gone("begun anew, or played by another actor: ask for new episodes")
+                raise EnvError(
+                    "another actor plays these environments now: give each actor workers of its own"
+                )
             return outcome_body(self.environments.step(self._actions(body)), count)
         raise EnvError(f"verb {verb}; expected one of h, r, s")
 

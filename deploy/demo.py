@@ -24,7 +24,15 @@ from deploy.curve import draw_curve
 from deploy.explain import explained
 from deploy.fleet import Fleet
 from deploy.networks import network
-from deploy.plan import TRANSPORTS, Plan, PlanError, load, require_served, with_actors
+from deploy.plan import (
+    TRANSPORTS,
+    Plan,
+    PlanError,
+    load,
+    require_served,
+    require_workers,
+    with_actors,
+)
 from replay_server import Client, ReplayError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
@@ -37,12 +45,14 @@ from replay_server.training.runs import (
     METRICS,
     Metrics,
     commit,
+    held,
     make_folder,
     write_json,
 )
 
 COMMAND = "demo"
 CONFIG = "config.toml"
+PLANNED = {"device", "environments", "turns", "gradients", "central", "number", "server"}
 PLAN, ALONE = "single-learner-coarse", "gpu-only"
 LINE_S = 1.0
 
@@ -78,11 +88,11 @@ class Demo:
         """Until solved, out of time, or asked to stop; the learner's event "solved", or None."""
         line_at = time.monotonic()
         while not stop.wait(0.1):
-            self.fleet.look()
             lines = self.metrics.read("learner")
             solved = [line for line in lines if line.get("event") == "solved"]
             if solved:
                 return solved[0]
+            self.fleet.look()
             if time.monotonic() - self.begin > self.args.minutes * 60 or self.used_up():
                 return None
             if time.monotonic() >= line_at:
@@ -145,7 +155,7 @@ class Demo:
             f", out {learner['perf/learner_sps']:4.0f} batches/s"
             f" | return {_shown(actor.get('charts/episodic_return'))}"
             f", greedy {_shown(greedy.get('charts/greedy_return'))}"
-            f" | epsilon {actor['charts/epsilon']:.3f}"
+            f"{_epsilon(actor)}"
             f" | replay {learner.get('replay/size', 0):6.0f}"
             f", {learner.get('replay/ratio', 0):4.1f} samples/insert"
             f" | weights v{learner.get('weights/version', 0):.0f}"
@@ -199,6 +209,12 @@ class Demo:
         self.fleet.close()
 
 
+def _epsilon(actor: Mapping[str, Any]) -> str:
+    """What the actors explore with, where that is epsilon."""
+    epsilon = actor.get("charts/epsilon")
+    return "" if epsilon is None else f" | epsilon {epsilon:.3f}"
+
+
 def _shown(mean_return: float | None) -> str:
     return "    -" if mean_return is None else f"{mean_return:5.1f}"
 
@@ -235,6 +251,8 @@ def over_network(
         try:
             demo.start_all()
             solved = demo.watch(stop)
+            demo.progress.close()
+            demo.fleet.end()  # what they did last belongs to the summary
             return None if stop.asked else demo.summary(solved)
         finally:
             demo.close()
@@ -253,7 +271,13 @@ def tables_of(
         said = in_file.get(name, {})
         fields = {field.name for field in dataclasses.fields(cls)}
         own = runfile.saved(cls(**{key: said[key] for key in said if key in fields}))
-        tables[name] = {key: own[key] for key in own if key not in {*values, "run", "server"}}
+        for key in PLANNED & own.keys():
+            if own[key] != getattr(cls(), key):
+                raise ValueError(
+                    f"[{name}] {key} = {own[key]!r}: that is the plan's, which starts the {name}; "
+                    "leave it out here, and say it in a plan of your own (--plan FILE.toml)"
+                )
+        tables[name] = {key: own[key] for key in own.keys() - PLANNED - values.keys() - {"run"}}
         alone = {key for key in said if key in values and key not in given}
         tables[name] |= {key: said[key] for key in alone if said[key] != values[key]}
     return tables
@@ -283,6 +307,7 @@ def planned(args: options.Demo, actors: int | None) -> Plan:
 def require_fit(plan: Plan, settings: Preset) -> None:
     """PlanError where these settings would make the plan's processes wait for one another, or do
     not divide among them."""
+    require_workers(plan, settings.envs)
     learner = plan.process_of("learner")
     if plan.averaged and settings.batch % learner.replicas:
         near = max(settings.batch // learner.replicas, 1) * learner.replicas
@@ -291,7 +316,8 @@ def require_fit(plan: Plan, settings: Preset) -> None:
             f"learners who share it; the nearest is {near}"
         )
     rows, each = settings.envs * settings.actors, settings.steps_per_update
-    if plan.synchronous and each is not None and rows + each > settings.steps_ahead:
+    apart = plan.synchronous and plan.policy != "gpu-only"
+    if apart and each is not None and rows + each > settings.steps_ahead:
         raise PlanError(
             f"{plan.path} has turns: {rows} environments step before the learner learns, and "
             f"--steps-ahead {settings.steps_ahead} lets them be no further ahead; the nearest is "
@@ -325,6 +351,8 @@ def parsed(
     if args.transport and args.transport not in TRANSPORTS:
         close = nearest(args.transport, TRANSPORTS)
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
+    if "plan" in given and "transport" not in given:
+        args.transport = ""  # one in a file was for the plan there
     said = given if "plan" in given else {**in_file.get("demo", {}), **given}
     try:
         plan = planned(args, said.get("actors"))
@@ -375,6 +403,19 @@ def whole_run(
     """From the run's folder to its summary; the exit code."""
     folder = args.run = run_folder(args)
     make_folder(folder)
+    with held(folder, "run"):
+        return run_in(folder, args, settings, tables, plan, command)
+
+
+def run_in(
+    folder: Path,
+    args: options.Demo,
+    settings: Preset,
+    tables: Mapping[str, Any],
+    plan: Plan,
+    command: str,
+) -> int:
+    """The same, in a folder that no other run has now."""
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     del values["run"]  # so that the file starts another run, not this one again
     options.save(folder / CONFIG, command, values, **tables)

@@ -54,9 +54,7 @@ def explained(plan: Plan) -> str:
         "  " + "  ".join(f"{part:{w}}" for part, w in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    order = "in turns" if plan.synchronous else "side by side"
-    learners = plan.process_of("learner")
-    averaged = learners.replicas > 1 and "weights" in learners.fragments
+    order = "in turns" if plan.in_turns else "side by side"
     lines = [
         f"policy {plan.policy}; collecting and learning go {order}",
         "",
@@ -65,6 +63,7 @@ def explained(plan: Plan) -> str:
         "the loop's graph, read from replay_server/training/loop.py:",
         *table,
     ]
-    if averaged:
-        lines += [f"  gradients are averaged over {learners.replicas} learners (torch.distributed)"]
+    if plan.averaged:
+        count = plan.process_of("learner").replicas
+        lines += [f"  gradients are averaged over {count} learners (torch.distributed)"]
     return "\n".join(lines)

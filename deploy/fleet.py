@@ -5,12 +5,14 @@ keeps its weights, from its newest checkpoint; and a server, empty, at its addre
 and learner come back by themselves. Each of them RESTARTS_MAX times; and none that ended because of
 what it was asked for (exit code 2), which would be so again. One of several learners whose
 gradients are averaged cannot come back alone: its part is missing in every step.
-What cannot come back ends the run, with the reason and the program's last lines.
+What cannot come back ends the run, with the reason and the program's last lines. So does, at its
+end, what could not do all that it was to do then, as a learner whose last checkpoint is lost.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -102,7 +104,7 @@ class Fleet:
         """The url in the server's line "serving at URL"; RuntimeError where none comes."""
         until = time.monotonic() + START_S
         while time.monotonic() < until and server.ended() is None:
-            for line in server.log.read_text().splitlines():
+            for line in server.lines():
                 if line.startswith("serving at "):
                     return line.split()[2]
             time.sleep(0.02)
@@ -119,11 +121,12 @@ class Fleet:
             self.restart(process, code)
 
     def is_done(self, process: Process) -> bool:
-        """Whether it ended since it had nothing left to do, as a server never has."""
+        """Whether it ended since it had nothing left to do, as a server never has. Several learners
+        are done when the first is, whose program alone says so."""
         kind = self.asked[process.name].kind
-        return kind not in ("server", "environments") and self.finished(
-            "learner" if kind == "together" else process.name
-        )
+        if kind in ("learner", "weights", "together"):
+            return self.finished("learner") or self.finished(process.name)
+        return kind == "actor" and self.finished(process.name)
 
     def may_restart(self, name: str) -> bool:
         """Whether another one may take its place."""
@@ -152,17 +155,37 @@ class Fleet:
         """The processes of these kinds."""
         return [p for p in self.processes if self.asked[p.name].kind in kinds]
 
-    def close(self) -> None:
-        """Ends all of them, the server last, whatever state they are in. Those of one kind are told
-        together: learners that are one end at the same step."""
+    def end(self) -> None:
+        """Ends all but the server, whatever state they are in. RuntimeError, when all have ended,
+        where one could not do what it had to do then."""
+        failed = []
         for kind, group in self.in_order():
-            for process in group:
-                process.tell()
-            for process in group:
-                process.end()
-                if process.killed:
-                    self.say(killed(process.name, kind, self.folder))
+            if kind != "server":
+                failed += self._end(kind, group)
+        self.processes = self.of_kind("server")
+        if failed:
+            raise RuntimeError("\n".join(failed))
+
+    def close(self) -> None:
+        """Ends what there is, the server last, and the network."""
+        for kind, group in self.in_order():
+            self._end(kind, group)
         self.network.close()
+
+    def _end(self, kind: str, group: list[Process]) -> list[str]:
+        """Ends those of one kind, who are told together: learners that are one end at the same
+        step. What each of them said that ended with an error."""
+        running = [process for process in group if process.ended() is None]
+        for process in running:
+            process.tell()
+        failed = []
+        for process in running:
+            code = process.end()
+            if process.killed:
+                self.say(killed(process.name, kind, self.folder))
+            elif code not in (0, -signal.SIGTERM):  # that: it was still starting
+                failed.append(f"{process.name} ended ({code}):\n{process.last_lines()}")
+        return failed
 
     def in_order(self) -> Iterator[tuple[str, list[Process]]]:
         """(kind, its processes), as they are ended."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.plan import ACTING, Plan, PlanError, Process
+from deploy.plan import ACTING, Plan, Process, require_workers
 
 HOST = "127.0.0.1"
 
@@ -51,14 +51,10 @@ def commands(plan: Plan, folder: Path, envs: int, env: str, protocol: str) -> li
     """Of every process but the server, which comes first. envs: of each actor. PlanError where they
     are fewer than their workers."""
     found: list[Command] = []
+    require_workers(plan, envs)
     workers = plan.process_of("environments")
     urls = []
     if workers.fragments == ("environments",):
-        if envs < workers.replicas:
-            raise PlanError(
-                f"{plan.path}, line {workers.line}: {workers.replicas} workers for {envs} "
-                f"environments: the nearest is replicas = {envs}, or more --envs"
-            )
         for i, share in enumerate(shares(envs, workers.replicas)):
             urls.append(f"tcp://{HOST}:{port_of(workers, i)}")
             words = ("environments", "--env", env, "--envs", str(share))
@@ -96,7 +92,7 @@ def learning(plan: Plan, learners: Process, common: tuple[str, ...]) -> list[Com
                 "learner" if i == 0 else f"learner-{i}",
                 "learner",
                 words,
-                {**ranks, "RANK": str(i)},
+                {**ranks, "RANK": str(i), "LOCAL_RANK": str(i)},
                 served=True,
             )
             for i in range(learners.replicas)

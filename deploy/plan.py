@@ -100,6 +100,11 @@ class Plan:
         learner = self.process_of("learner")
         return learner.replicas > 1 and "weights" in learner.fragments
 
+    @property
+    def in_turns(self) -> bool:
+        """Whether nothing is collected while the learner learns."""
+        return self.synchronous or self.policy == "gpu-only"
+
     def process_of(self, fragment: str) -> Process:
         """The kind of process that this fragment is in."""
         return next(process for process in self.processes if fragment in process.fragments)
@@ -307,9 +312,14 @@ class _Reader:
     def _ports(self, plan: Plan) -> None:
         taken: dict[int, int] = {}
         for i, process in enumerate(plan.processes):
-            for port in range(process.port, process.port + process.replicas * (process.port > 0)):
+            for port in ports_of(process):
                 if port > PORT_MAX or port in taken:
-                    free = max(taken, default=1023) + 1
+                    last = PORT_MAX + 1 - len(ports_of(process))
+                    free = next(
+                        p
+                        for p in (*range(process.port, last + 1), *range(last, 1023, -1))
+                        if taken.keys().isdisjoint(range(p, p + len(ports_of(process))))
+                    )
                     why = (
                         f"there is none above {PORT_MAX:,}"
                         if port > PORT_MAX
@@ -328,8 +338,24 @@ def serves(process: Process, plan: Plan) -> bool:
     """Whether others come to this process at a port that a plan may name."""
     if process.fragments == ("replay",):
         return plan.transport in ("udp", "zmq")
-    meets = process.replicas > 1 and "learner" in process.fragments  # learners that are one
+    meets = process.replicas > 1 and {*LEARNING} <= {*process.fragments}  # learners that are one
     return process.fragments in (("environments",), ("weights",)) or meets
+
+
+def ports_of(process: Process) -> range:
+    """Those that a plan names for it: learners that are one meet at a single one."""
+    count = 1 if "learner" in process.fragments else process.replicas
+    return range(process.port, process.port + count * (process.port > 0))
+
+
+def require_workers(plan: Plan, envs: int) -> None:
+    """PlanError where an actor's environments are fewer than their workers."""
+    workers = plan.process_of("environments")
+    if workers.fragments == ("environments",) and envs < workers.replicas:
+        raise PlanError(
+            f"{plan.path}, line {workers.line}: {workers.replicas} workers for {envs} "
+            f"environments: the nearest is replicas = {envs}, or more --envs"
+        )
 
 
 def with_actors(plan: Plan, count: int) -> Plan:

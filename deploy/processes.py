@@ -34,8 +34,10 @@ class Process:
     ) -> None:
         """variables: its environment; None: this program's."""
         self.name, self.log = name, log
-        self.killed = False  # it did not end by itself when it was told to
+        self.told = False  # to end
+        self.killed = False  # it did not end by itself then
         log.parent.mkdir(parents=True, exist_ok=True)
+        self.begin = log.stat().st_size if log.exists() else 0  # what another one said before
         with open(log, "ab") as output:
             self.child = subprocess.Popen(
                 command,
@@ -51,13 +53,20 @@ class Process:
         """The exit code, or None while it runs."""
         return self.child.poll()
 
+    def lines(self) -> list[str]:
+        """What it has said."""
+        with open(self.log, "rb") as file:
+            file.seek(self.begin)
+            return file.read().decode(errors="replace").splitlines()
+
     def last_lines(self, count: int = 5) -> str:
         """The end of its output, for an error message."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+        return "\n".join(self.lines()[-count:])
 
     def tell(self) -> None:
-        """SIGTERM, if it still runs."""
-        if self.child.poll() is None:
+        """SIGTERM, if it still runs; once, since programs take a second one for impatience."""
+        if self.child.poll() is None and not self.told:
+            self.told = True
             self.child.terminate()
 
     def end(self, grace_s: float = GRACE_S) -> int:

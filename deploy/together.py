@@ -121,6 +121,8 @@ def main(argv: list[str] | None = None) -> int:
                 learner.close()
             if acting.error is not None:
                 raise acting.error
+            if learner.lost is not None:
+                raise type(learner.lost)(f"no last checkpoint: {learner.lost}")
         except (ReplayError, ValueError, OSError) as error:
             print(f"together: {error}", file=sys.stderr)
             return 2

@@ -33,7 +33,7 @@ from replay_server import ReplayError, SpecError
 from replay_server.errors import ConfigError
 from replay_server.support.arguments import nearest, parse
 from replay_server.training import options, runfile
-from replay_server.training.contact import Stop
+from replay_server.training.contact import Stop, Stopped
 from replay_server.training.device import DeviceError
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import check_playable
@@ -121,6 +121,9 @@ def train(argv: list[str]) -> int:
     with Stop() as stop:
         try:
             program = Program(args, settings, stop)
+        except Stopped as ended:
+            print(f"learner: {ended}")
+            return 0
         except (ReplayError, DeviceError, WeightsError, OSError) as error:
             print(f"learner: {error}", file=sys.stderr)
             return 2

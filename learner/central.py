@@ -39,17 +39,17 @@ def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
     """The gradients of a body; ValueError where they are not of these parameters."""
     try:
         tensors = safetensors.torch.load(body)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:  # KeyError: of a dtype
         raise ValueError(f"no gradients: {error}") from error
-    expected = {OF + name: p.shape for name, p in parameters.items()}
-    expected |= {"loss": torch.Size(), "q_mean": torch.Size()}
-    found = {name: tensor.shape for name, tensor in tensors.items()}
+    expected = {OF + name: (p.dtype, p.shape) for name, p in parameters.items()}
+    expected |= dict.fromkeys(("loss", "q_mean"), (torch.float32, torch.Size()))
+    found = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     wrong = sorted(n for n in found.keys() | expected.keys() if found.get(n) != expected.get(n))
     if wrong:
         has, needs = found.get(wrong[0]), expected.get(wrong[0])
         raise ValueError(f"gradients of another network: {wrong[0]!r} is {has}, expected {needs}")
     device = next(iter(parameters.values())).device
-    of = [tensors[OF + name].to(device, torch.float32) for name in parameters]
+    of = [tensors[OF + name].to(device) for name in parameters]
     none = torch.zeros(0, device=device)
     return Gradients(of, tensors["loss"].to(device), none, tensors["q_mean"].to(device), none)
 
@@ -105,12 +105,18 @@ class Kept:
         self.address = self.line.address
         self.refused: dict[bytes, str] = {}  # learners whose newest gradients were, and why
 
-    def turn(self, seconds: float) -> bool:
-        """One question, if one comes within that time; whether weights changed. Gradients that come
-        again were applied: they are answered with what is newest now."""
-        question, step = self.line.question(seconds), self.learner.step
-        if question is None:
-            return False
+    def question(self, seconds: float) -> Question | None:
+        """The next one, if one comes within that time."""
+        question = self.line.question(seconds)
+        if question is None or question.verb == GRADIENTS:
+            return question
+        self.line.answer(question, REFUSED, b"weights are kept here: learners have --central")
+        return None
+
+    def turn(self, question: Question) -> bool:
+        """Answers one; whether weights changed. Gradients that come again were applied: they are
+        answered with what is newest now."""
+        step = self.learner.step
         if not question.again:
             self._take(question)
         if (why := self.refused.get(question.who)) is not None:

@@ -23,7 +23,7 @@ from learner.judge import Judge, save
 from learner.learner import Learner
 from learner.optimizing import Update
 from learner.replay import TRY_S, InOrder, Replay
-from learner.replicas import Ended, Replicas, rank_and_count
+from learner.replicas import Ended, Replicas, device_of_rank, rank_and_count
 from replay_server import Client, ReplayError, Spec
 from replay_server.requests.priorities import UpdateResult
 from replay_server.training import options, runfile
@@ -33,7 +33,15 @@ from replay_server.training.envs import check_columns, make_env
 from replay_server.training.loop import learn
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
-from replay_server.training.runs import FINISHED, Phases, Timed, fraction, read_metrics
+from replay_server.training.runs import (
+    ENDED,
+    FINISHED,
+    Phases,
+    Timed,
+    fraction,
+    has_finished,
+    read_metrics,
+)
 from replay_server.training.turns import Due, Giving
 from replay_server.training.weights import WeightsError
 
@@ -48,13 +56,14 @@ class Program:
 
     def __init__(self, args: options.Train, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
-        self.device = device_from(args.device)
-        self.progress = Progress()
         rank, ranks = rank_and_count()
+        self.device = device_of_rank(device_from(args.device))
+        self.progress = Progress()
         number = rank or args.number
         self.leads = number == 0  # it alone publishes, judges and saves
-        self.replicas = Replicas(self.device, self.progress.say) if ranks > 1 else None
+        self.replicas = Replicas(self.device, self.progress.say, stop) if ranks > 1 else None
         self.central: Central | None = None  # where the weights are, if not here
+        self.turns: Giving | None = None  # with actors; it knows who has left, whatever session
         self.share = settings.batch if ranks == 1 else self.replicas.share(settings.batch)
         name = NAME if self.leads else f"{NAME}-{number}"
         say, take_over = self.progress.say, self.take_over if self.leads else lambda: None
@@ -70,10 +79,12 @@ class Program:
         self.ages: list[float] = []
         self.updated = UpdateResult()
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
-        self.logged_step = self.begun_at = 0
+        self.begun_at = 0
         self.candidates = 0  # judged in earlier lives of the run
         self.left_out = 0  # checkpoints in a row, up to now, that could not be written
         self.lost: OSError | WeightsError | None = None  # why there is no last checkpoint
+        self.complete = False  # it did all that it was asked for
+        self.updates = self.logged_updates = 0  # made of batches of its own, or applied for others
 
     def connect(self) -> None:
         """A session; at the first one the nets, which need the table's spec."""
@@ -132,7 +143,7 @@ class Program:
                 self.args.central, self.learner, lambda: self.stop.asked, self.args.patience
             )
             self.learner.load(self.central.newest())
-        self.logged_step = self.begun_at = self.learner.step
+        self.begun_at = self.learner.step
         if self.args.solve_at is not None and self.leads:
             self.judge = Judge(
                 self.settings,
@@ -230,21 +241,24 @@ class Program:
         self.ages, learner = replay.ages, Timed(self.learner, self.phases, "train")
         weights = Timed(self.central or self.replicas or self.learner, self.phases, "train")
         due = Due(self.settings.steps_per_update)
-        with closing(Giving(self.args.turns, self.settings.actors)) as turns:
-            while not self.done():
-                if self.is_another():
-                    self.publish()
-                with self.phases("wait"):
-                    stored = turns.collected(TRY_S)
-                if stored is None:
-                    self.idle()
-                    continue
-                if replay.ready():
-                    due.add(stored)
-                while not self.done() and due.take():
-                    learn(replay, learner, weights)
+        if self.turns is None:
+            count = self.settings.actors
+            gone = {n for n in range(count) if has_finished(self.args.run, f"actor-{n}")}
+            self.turns = Giving(self.args.turns, count, gone)
+        while not self.done():
+            if self.is_another():
+                self.publish()
+            with self.phases("wait"):
+                stored = self.turns.collected(TRY_S)
+            if stored is None:
+                self.idle()
+                continue
+            if replay.ready():
+                due.add(stored)
+            while not self.done() and due.take():
+                if learn(replay, learner, weights):
                     self.between_updates(self.learner.update)
-                turns.go()
+            self.turns.go()
 
     def keep_weights(self) -> None:
         """Others' gradients until the end, in place of batches."""
@@ -253,8 +267,10 @@ class Program:
             while not self.done():
                 if self.is_another():
                     self.publish()
+                with self.phases("wait"):
+                    question = kept.question(TRY_S)
                 with self.phases("train"):
-                    changed = kept.turn(TRY_S)
+                    changed = question is not None and kept.turn(question)
                 if changed:
                     self.between_updates(self.learner.update)
                 else:
@@ -273,6 +289,7 @@ class Program:
 
     def between_updates(self, update: object) -> None:
         """What is due: publication, candidate, checkpoint, a line of metrics."""
+        self.updates += 1
         step, now = self.learner.step, time.monotonic()
         late = now - self.published_at >= self.settings.publish_seconds and not self.args.turns
         if step % self.settings.publish_every == 0 or late:
@@ -329,7 +346,7 @@ class Program:
     def log(self, update: Update | None) -> None:
         """A line of metrics and a line for the person watching."""
         now, step = time.monotonic(), self.learner.step
-        rate = (step - self.logged_step) / max(now - self.logged_at, 1e-9)
+        rate = (self.updates - self.logged_updates) / max(now - self.logged_at, 1e-9)
         info = self.client.table(self.args.table)
         if self.client.incarnation == self.incarnation:
             self.items = info.count
@@ -363,7 +380,7 @@ class Program:
             f"items, {values['replay/ratio']:.1f} samples per insert | waiting {waiting:.1%}, "
             f"held by the limiter {limited:.0%}"
         )
-        self.logged_at, self.logged_step = now, step
+        self.logged_at, self.logged_updates = now, self.updates
         self.ages.clear()
 
     def what_is_left(self, rate: float) -> str:
@@ -383,6 +400,7 @@ class Program:
                     self.train_in_turns()
                 else:
                     self.train()
+                self.complete = self.done() and not self.stop.asked
                 return
             except (Stopped, Ended) as ended:
                 self.progress.say(f"learner: {ended}")
@@ -415,10 +433,11 @@ class Program:
         if self.replicas is not None:  # who may wait for one that is gone: nothing is lost by then
             self.replicas.leave()
             self.replicas.close()
-        if self.central is not None:
-            self.central.close()
-        if self.learner is not None and self.done() and not self.stop.asked:
-            self.run.event(event=FINISHED)
+        for line in (self.central, self.turns):
+            if line is not None:
+                line.close()
+        if self.learner is not None:
+            self.run.event(event=FINISHED if self.complete else ENDED, step=self.learner.step)
         if learned:
             self.progress.say(f"learner: step {self.learner.step}{self.spent()}")
         self.close_client()

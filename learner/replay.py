@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from replay_server import Batch, Batches, Client
+from replay_server import Batch, Batches, Client, LimiterBlocked
 from replay_server.training.loop import Priorities
 from replay_server.training.runs import Phases
 
@@ -60,9 +60,12 @@ class InOrder:
         """Whether a batch may be drawn now."""
         return self.client.can_sample(self.table, self.count)
 
-    def sample(self) -> Batch:
-        """The next batch."""
-        batch = self.client.sample(self.table, self.count, beta=self.beta())
+    def sample(self) -> Batch | None:
+        """The next batch; None where the table has become another since it was ready."""
+        try:
+            batch = self.client.sample(self.table, self.count, beta=self.beta())
+        except LimiterBlocked:
+            return None
         self.ages.append(float(batch.ages.mean()))
         return batch
 

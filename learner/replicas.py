@@ -15,7 +15,10 @@ Gradients go over gloo, or nccl where the nets are on GPUs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -27,14 +30,36 @@ import torch.distributed as dist
 from learner.learner import Learner
 from learner.optimizing import Gradients
 from replay_server.errors import ConfigError, ReplayError
+from replay_server.training.contact import Stop, Stopped
 from replay_server.training.loop import Weights
 
 WAIT = timedelta(minutes=30)  # for a rank that gets no batch
+LEAVE_S = 3.0  # less than a fleet's grace
+SLICE_S = 0.001
 
 
 def rank_and_count() -> tuple[int, int]:
-    """(which learner this is, of how many), as torchrun says; (0, 1) without it."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    """(which learner this is, of how many), as torchrun says; (0, 1) without it. ConfigError where
+    the variables are no such numbers."""
+    words = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
+    count, rank = (int(word) if word.isdecimal() else -1 for word in words)
+    if count == 1 or "WORLD_SIZE" not in os.environ:
+        return 0, 1  # a RANK alone is some other launcher's
+    if not 0 <= rank < count:
+        raise ConfigError(
+            f"WORLD_SIZE={words[0]} RANK={words[1]}: expected a rank from 0, below the number, "
+            "as torchrun sets them; unset both for a learner of its own"
+        )
+    return rank, count
+
+
+def device_of_rank(device: str) -> str:
+    """That of this rank where each on a host is to have a GPU of its own: LOCAL_RANK's, of those
+    there are."""
+    local = os.environ.get("LOCAL_RANK", "")
+    if device != "cuda" or not local.isdecimal() or rank_and_count()[1] == 1:
+        return device
+    return f"cuda:{int(local) % max(torch.cuda.device_count(), 1)}"
 
 
 class Ended(ReplayError):
@@ -44,23 +69,41 @@ class Ended(ReplayError):
 class Replicas:
     """This rank among the others; the `weights` of a loop, around the learner's own."""
 
-    def __init__(self, device: str, say: Callable[[str], None]) -> None:
-        """Waits for the other ranks, which `say` gets a line of; ConfigError where the variables do
-        not say where they meet."""
+    def __init__(self, device: str, say: Callable[[str], None], stop: Stop) -> None:
+        """Waits for the other ranks, which `say` gets a line of, until `stop`; ConfigError where
+        the variables do not say where they meet. Stopped where it was told to stop before."""
         self.rank, self.count = rank_and_count()
-        self.device = device
+        self.device, self.stop = device, stop
         self.learner: Learner | None = None
         say(
             f"learner: WORLD_SIZE={self.count} makes this one of {self.count} learners; it begins "
             "once all are there (unset it for a learner of its own)"
         )
         try:
-            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=WAIT)
+            self._meet("nccl" if device.startswith("cuda") else "gloo")
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
                 f"the {self.count} learners of WORLD_SIZE do not meet: {error}; start them by "
                 "torchrun, or unset WORLD_SIZE for a learner of its own"
             ) from error
+
+    def _meet(self, backend: str) -> None:
+        """All ranks are there. In a thread: no signal reaches one that waits in torch."""
+        errors: list[BaseException] = []
+
+        def meet() -> None:
+            try:
+                dist.init_process_group(backend, timeout=WAIT)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=meet, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            if self.stop.wait(0.02):
+                raise Stopped("stopped; the other learners were not there yet")
+        if errors:
+            raise errors[0]
 
     def share(self, batch: int) -> int:
         """Items of a batch that this rank draws; ConfigError where they cannot be equal."""
@@ -115,8 +158,20 @@ class Replicas:
         return both[0].item()
 
     def _all(self, operation: Any, *arguments: Any, **named: Any) -> None:
+        """One operation of all ranks. Who was told to stop waits LEAVE_S for the others, who may be
+        waiting for a batch."""
+        until = None
         try:
-            operation(*arguments, **named)
+            work = operation(*arguments, async_op=True, **named)
+            for turn in itertools.count():
+                if work.is_completed():
+                    break
+                time.sleep(min(turn * 1e-5, SLICE_S))
+                if self.stop.asked and until is None:
+                    until = time.monotonic() + LEAVE_S
+                if until is not None and time.monotonic() > until:
+                    raise Ended("stopped; the other learners did not come to their next batch")
+            work.wait()
         except RuntimeError as error:
             raise Ended(f"another learner of this run is gone: {error}") from error
 

@@ -47,8 +47,7 @@ class Asker:
     ) -> None:
         self.url, self.stopped = url, stopped
         self.number, self.question, self.again_at = secrets.randbits(48), b"", 0.0
-        self.context = zmq.Context()
-        self.socket = self.context.socket(zmq.DEALER)
+        self.socket = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.SNDHWM, UNDER_WAY)
         self.socket.setsockopt(zmq.MAXMSGSIZE, BYTES_MAX)
@@ -89,7 +88,6 @@ class Asker:
     def close(self) -> None:
         """Gives the connection up."""
         self.socket.close()
-        self.context.term()
 
 
 class Question(NamedTuple):
@@ -112,8 +110,7 @@ class Answerer:
                 f"{what} {url}: other machines may reach it; say tcp://127.0.0.1:PORT"
             )
         self.answered: dict[bytes, int] = {}
-        self.context = zmq.Context()
-        self.socket = self.context.socket(zmq.ROUTER)
+        self.socket = zmq.Context.instance().socket(zmq.ROUTER)
         # A name is its newest connection's: the one before may be half open.
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.socket.setsockopt(zmq.LINGER, 0)
@@ -146,4 +143,3 @@ class Answerer:
     def close(self) -> None:
         """Serves no more."""
         self.socket.close()
-        self.context.term()

@@ -27,7 +27,5 @@ def device_from(name: str) -> str:
     if device.type == "cuda" and 0 < count <= (device.index or 0):
         raise DeviceError(f"device {name!r}: there are {count} GPUs, the last is cuda:{count - 1}")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError(
-            f"device {name!r}: torch {torch.__version__} sees no GPU here; take --device cpu"
-        )
+        raise DeviceError(f"device {name!r}: torch {torch.__version__} sees no GPU here; take cpu")
     return name

@@ -78,6 +78,7 @@ class Actor(Common):
         "",
         shown="URLS",
     )
+    step_seconds: float = option("Seconds that a step of a worker's environments may take.", 30.0)
     turns: str = option(
         "Steps in turn with the learner that has --turns there: the run repeats.", "", shown="URL"
     )

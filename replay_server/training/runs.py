@@ -37,6 +37,7 @@ from .wandb_run import WandbRun
 
 METRICS = "metrics.jsonl"
 FINISHED = "finished"  # the event of an actor or learner that did all that it was asked for
+ENDED = "ended"  # that of a learner that was stopped before
 ANOTHER = "name another folder with --run"
 
 
@@ -101,6 +102,22 @@ def make_folder(folder: Path) -> None:
         raise ConfigError(f"{folder} is a file, and a run needs a folder: {ANOTHER}") from error
     except OSError as error:
         raise ConfigError(f"no folder {folder} can be made: {error.strerror}; {ANOTHER}") from error
+
+
+def has_finished(folder: Path, program: str) -> bool:
+    """Whether this program of the run did all that it was asked for, in any of its lives."""
+    return any(line.get("event") == FINISHED for line in read_metrics(folder, program))
+
+
+@contextmanager
+def held(folder: Path, name: str) -> Iterator[None]:
+    """This program is the only NAME of the run folder within; RunTaken where there is one. What
+    another one wrote is not touched by who is refused."""
+    lock = _hold(folder / f"{name}.lock")
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 def _hold(path: Path) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ..errors import Timeout
 from .asking import Answerer, Asker, Question
@@ -80,11 +80,13 @@ def name_of(number: int) -> bytes:
 
 
 class Giving:
-    """The learner's end, for `actors` of them. Serves at `url`."""
+    """The learner's end, for `actors` of them, of which those numbered `gone` have left before.
+    Serves at `url`."""
 
-    def __init__(self, url: str, actors: int) -> None:
+    def __init__(self, url: str, actors: int, gone: Collection[int] = ()) -> None:
         self.known = {name_of(number) for number in range(actors)}
-        self.awaited = set(self.known)  # all but those that left; who is done again is back
+        # all but those that left; who is done again is back
+        self.awaited = self.known - {name_of(number) for number in gone}
         self.there: dict[bytes, tuple[Question, int]] = {}  # of each actor that is done: its rows
         self.line = Answerer(url, "--turns")
         self.address = self.line.address

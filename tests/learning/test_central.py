@@ -5,6 +5,7 @@ Oracle: the same learner alone, with the same batches.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -15,11 +16,13 @@ import safetensors.torch
 import torch
 from workers import silent, verbs_of
 
+from actor.remote import RemoteVector
 from learner.central import GRADIENTS, REFUSED, Central, Kept, packed
 from learner.optimizing import NotFinite
 from replay_server import ConfigError, ReplayError
 from replay_server.training.asking import HEAD
 from replay_server.training.contact import NoServer, Stopped
+from replay_server.training.env_errors import EnvError
 from replay_server.training.loop import learn
 
 UPDATES = 20
@@ -38,7 +41,9 @@ class Place:
     def run(self):
         torch.set_num_threads(1)
         while not self.ended.is_set():
-            self.kept.turn(0.02)
+            question = self.kept.question(0.02)
+            if question is not None:
+                self.kept.turn(question)
 
     def close(self):
         self.ended.set()
@@ -112,10 +117,24 @@ def body(**tensors):
     return safetensors.torch.save(tensors)
 
 
+def of_dtype(name):
+    """A body of one number of a dtype that not every version of torch or safetensors knows."""
+    size = {"F4": 1, "F8_E8M0": 1, "F8_E5M2": 1, "C64": 8}[name]
+    shape = [2] if name == "F4" else []
+    head = json.dumps({"loss": {"dtype": name, "shape": shape, "data_offsets": [0, size]}})
+    return len(head).to_bytes(8, "little") + head.encode() + bytes(size)
+
+
 HOSTILE = {
     "no gradients": b"x" * 50,
     "of another network": body(loss=torch.zeros(()), q_mean=torch.zeros(())),
     "NaN": None,
+    "complex": lambda names: body(
+        **{f"gradient/{name}": tensor for name, tensor in names.items()},
+        loss=torch.zeros((), dtype=torch.complex64),
+        q_mean=torch.zeros(()),
+    ),
+    **{name: of_dtype(name) for name in ("F4", "F8_E8M0", "F8_E5M2", "C64")},
 }
 
 
@@ -126,6 +145,8 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(place, case):
     learner, central = joined(place)
     before = place.learner.weights()
     question = HOSTILE[case]
+    if callable(question):
+        question = question(dict(place.learner.algorithm.online.named_parameters()))
     if question is None:
         gradients = learner.gradients(next(ranks.batches((0,), 1)))
         gradients.of[0].fill_(float("nan"))
@@ -156,3 +177,10 @@ def test_where_weights_cannot_be_kept_is_said(url):
     """Given an address of other machines, or of no port. Expect ConfigError."""
     with pytest.raises(ConfigError, match="--gradients"):
         Kept(url, ranks.learner_of(seed=1))
+
+
+def test_who_is_no_learner_is_told_what_is_kept_here(place):
+    """Given an actor that looks for workers at the address of weights. Expect EnvError that says
+    what is there."""
+    with pytest.raises(EnvError, match="weights are kept here"):
+        RemoteVector([place.kept.address], "CartPole-v1", 2)

@@ -145,14 +145,15 @@ def test_a_worker_that_began_anew_is_lost_episodes_and_no_glued_ones(workers):
 
 
 def test_two_players_of_one_worker(workers):
-    """Given a second actor that asks for new episodes. Expect the first one told that its own are
-    gone, never a step of the other's."""
+    """Given a second actor that asks for new episodes. Expect the first one refused for good, so
+    that the two do not take them from each other in turn; and never a step of the other's."""
     made = workers(2)
     one, two = vector_of(made, 2), vector_of(made, 2)
     one.reset(seed=[1, 2])
     two.reset(seed=[3, 4])
-    with pytest.raises(EnvironmentsLost, match="played by another actor"):
+    with pytest.raises(EnvError, match=r"another actor plays .* workers of its own") as refused:
         one.step(np.array([0, 1]))
+    assert not isinstance(refused.value, EnvironmentsLost)
     assert two.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
     one.close()
     two.close()
@@ -255,6 +256,19 @@ def test_actions_that_are_none_are_refused(workers, actions):
     with pytest.raises(EnvError):
         vector.step(actions)
     assert vector.step(np.array([0, 1]))[1].tolist() == [1.0, 1.0]
+    vector.close()
+
+
+def test_a_step_that_takes_too_long_names_the_option(workers):
+    """Given a worker that is silent in the midst of an episode. Expect the seconds it was given,
+    and the option for an environment that needs more."""
+    (worker,) = workers(1)
+    vector = RemoteVector([worker.url], "CartPole-v1", 1, step_s=0.3)
+    vector.reset(seed=[1])
+    worker.ended.set()
+    worker.thread.join()
+    with pytest.raises(EnvironmentsLost, match=r"within 0.3 s .* --step-seconds"):
+        vector.step(np.array([1]))
     vector.close()
 
 

@@ -7,6 +7,7 @@ their definition over the whole.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import rank as ranks
 import safetensors.torch
 import torch
 
-from learner.replicas import Replicas
+from learner.replicas import Replicas, device_of_rank, rank_and_count
 from replay_server import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,3 +76,65 @@ def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(ConfigError, match=r"128 does not divide among 3 .* --batch 126"):
         three.share(128)
     assert three.share(126) == 42
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "1"}, (0, 1)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, None),
+        ({"RANK": "0", "WORLD_SIZE": "two"}, None),
+    ],
+)
+def test_a_launchers_variables(monkeypatch, variables, expected):
+    """Given what launchers set. Expect a rank of several only where both say so, and ConfigError
+    with both where they are no rank of a world."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if expected is None:
+        with pytest.raises(ConfigError, match=r"WORLD_SIZE=.* RANK=.*; unset both"):
+            rank_and_count()
+    else:
+        assert rank_and_count() == expected
+
+
+def test_each_rank_of_a_host_has_its_gpu(monkeypatch):
+    """Given two GPUs and three ranks. Expect theirs in turn; a device that is named stays, and so
+    does that of a learner of its own."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("RANK", "0")
+    for local, expected in (("0", "cuda:0"), ("1", "cuda:1"), ("2", "cuda:0")):
+        monkeypatch.setenv("LOCAL_RANK", local)
+        assert device_of_rank("cuda") == expected
+        assert device_of_rank("cpu") == "cpu" and device_of_rank("cuda:1") == "cuda:1"
+    monkeypatch.delenv("WORLD_SIZE")
+    assert device_of_rank("cuda") == "cuda"
+
+
+def test_a_rank_that_waits_for_others_ends_at_a_signal(tmp_path):
+    """Given one rank of two, alone. Expect exit code 0 on Ctrl-C, and a sentence."""
+    command = [sys.executable, "-u", "-m", "replay_server", "learner", "train"]
+    variables = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    variables |= {"MASTER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [*command, "--run", str(tmp_path)],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        try:
+            said = [program.stdout.readline() for _ in range(2)]
+            assert "makes this one of 2 learners" in said[1]
+            program.send_signal(signal.SIGINT)
+            assert program.wait(30) == 0
+            assert "the other learners were not there yet" in program.stdout.read()
+        finally:
+            program.kill()

@@ -128,6 +128,19 @@ def test_the_turns_go_on_without_an_actor_that_left(giving):
     leaves.close()
 
 
+def test_a_learner_that_begins_again_awaits_nobody_who_has_left():
+    """Given turns that begin anew, with an actor known to have played all its steps. Expect those
+    of the other alone."""
+    giving = Giving("tcp://127.0.0.1:0", 2, {1})
+    stays = Asker(giving.address, name=b"actor-0")
+    stays.ask(DONE, STORED.pack(3))
+    while (stored := giving.collected(0.05)) is None:
+        pass
+    assert stored == 3
+    stays.close()
+    giving.close()
+
+
 def test_an_actor_leaves_where_nobody_hears_it(monkeypatch):
     """Given turns that nobody gives, and an actor told to stop. Expect it to say its last word and
     to go."""

@@ -5,6 +5,7 @@ The programs are real, over UDP on this machine; waits are for conditions, each 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -56,8 +57,8 @@ class Running:
 
     def stop(self, words, number=signal.SIGKILL):
         """Sends a signal to the one process of this run whose command line holds these words."""
-        mine = [pid for pid, line in children() if words in line and str(self.folder) in line]
-        (pid,) = mine or [pid for pid, line in children() if words in line]
+        parent = self.run.child.pid
+        (pid,) = [pid for pid, line in processes() if words in line and parent_of(pid) == parent]
         os.kill(pid, number)
 
     def comes_back(self, name, code=-signal.SIGKILL):
@@ -69,10 +70,23 @@ class Running:
         """Ctrl-C; nothing may be left running."""
         self.run.child.send_signal(signal.SIGINT)
         assert self.run.child.wait(BOUND_S) == 130, self.said()
-        assert [line for _, line in children() if str(self.folder) in line] == []
+        assert self.left() == []
+
+    def left(self):
+        """The command lines of its processes that still run."""
+        return [line for _, line in processes() if str(self.folder) in line]
 
 
-def children():
+def parent_of(pid):
+    """The process id of its parent; 0 where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def processes():
     """(process id, command line) of every process of this machine."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -139,6 +153,11 @@ def test_learners_of_weights_elsewhere_come_back(tmp_path):
         assert "resumed from step-" in (running.folder / "learner.log").read_text()
     finally:
         running.end()
+    for name in ("learner", "learner-1", "learner-2"):
+        rates = [line.get("perf/learner_sps", 0.0) for line in running.metrics.read(name)]
+        assert min(rates) >= 0.0, "a rate is that of its own updates"
+    waited = [line.get("phase/wait", 0.0) for line in running.metrics.read("learner")]
+    assert max(waited) > 0.1, "who keeps weights waits for gradients"
 
 
 def test_turns_go_on_over_whatever_ends(tmp_path):
@@ -187,6 +206,72 @@ def test_a_run_in_one_process_ends_with_its_steps(tmp_path):
         assert "not solved in 3,000 steps" in running.said()
     finally:
         running.run.end()
+
+
+@pytest.mark.parametrize("plan", ["single-learner-coarse", "single-learner-fine"])
+def test_a_run_ends_with_its_updates(tmp_path, plan):
+    """Given a learner that is to make 50 updates. Expect the run to end behind them, with no
+    restart, and its summary to have just as many."""
+    options = tmp_path / "run.toml"
+    options.write_text("[learner]\nupdates = 50\n")
+    running = Running(tmp_path, plan, "--config", str(options))
+    try:
+        assert running.run.child.wait(BOUND_S) == 0, running.said()
+    finally:
+        running.run.end()
+    summary = json.loads((running.folder / "summary.json").read_text())
+    assert summary["learner_steps"] == 50 and summary["restarts"] == 0
+    assert (running.folder / "checkpoints" / "step-000000050.json").exists()
+
+
+@pytest.mark.parametrize("plan", ["single-learner-coarse", "single-learner-fine"])
+def test_a_last_checkpoint_that_is_lost_is_said(tmp_path, plan):
+    """Given a learner that cannot write its last checkpoint as the run is interrupted. Expect exit
+    code 2, and the learner's sentence in what the run says."""
+    running = Running(tmp_path, plan)
+    try:
+        running.grow("actor-0", "learner")
+        folder = running.folder / "checkpoints"
+        folder.rename(tmp_path / "elsewhere")
+        folder.write_text("a file in its place")
+        running.run.child.send_signal(signal.SIGINT)
+        assert running.run.child.wait(BOUND_S) == 2, running.said()
+    finally:
+        running.run.end()
+    assert "no last checkpoint" in running.said()
+    assert running.left() == []
+
+
+def test_a_folder_is_used_again(tmp_path):
+    """Given a run that was interrupted before anybody wrote metrics, and another in its folder.
+    Expect it to reach its own server, not the address in the log of the first."""
+    first = Running(tmp_path, "single-learner-coarse")
+    try:
+        until(lambda: "serving at" in first.said(), "it serves", BOUND_S, said=first.said)
+    finally:
+        first.end()
+    first.metrics.path.unlink(missing_ok=True)
+    second = Running(tmp_path, "single-learner-coarse")
+    try:
+        second.grow("actor-0", "learner")
+    finally:
+        second.end()
+
+
+def test_a_folder_has_one_run(tmp_path):
+    """Given a run, and another one started in the same folder before there are metrics. Expect the
+    second refused with the first one's process, and the first one's options left as they are."""
+    first = Running(tmp_path, "single-learner-coarse", "--seed", "1")
+    try:
+        lock = tmp_path / "run" / "run.lock"
+        until(lambda: lock.exists() and lock.read_text(), "it has its folder", BOUND_S)
+        second = Running(tmp_path, "single-learner-coarse", "--seed", "2")
+        assert second.run.child.wait(BOUND_S) == 2
+        assert f"runs already (process {first.run.child.pid})" in second.said()
+        first.grow("actor-0", "learner")
+        assert "seed = 1\n" in (tmp_path / "run" / "config.toml").read_text()
+    finally:
+        first.end()
 
 
 def test_learners_that_are_one_lose_nothing_as_they_end(tmp_path):

@@ -17,6 +17,7 @@ from learner.learner import Learner
 from learner.replicas import Ended, Replicas
 from replay_server import Batch, Column, Spec
 from replay_server.training.actions import Bounds
+from replay_server.training.contact import Stop
 from replay_server.training.loop import learn
 from replay_server.training.presets import changed, preset
 
@@ -84,7 +85,7 @@ class Given:
 def main(rank: int, path: str, updates: int) -> None:
     """The updates, then the end; the network and the priorities into `path`."""
     torch.set_num_threads(1)
-    replicas = Replicas("cpu", lambda sentence: None)
+    replicas = Replicas("cpu", lambda sentence: None, Stop())
     learner = learner_of(seed=rank)
     replicas.join(learner)
     given = Given(batches((rank,), updates + 1))
