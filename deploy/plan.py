@@ -312,13 +312,14 @@ class _Reader:
     def _ports(self, plan: Plan) -> None:
         taken: dict[int, int] = {}
         for i, process in enumerate(plan.processes):
-            for port in ports_of(process):
+            ports, line = ports_of(process), self.line("port", i)
+            for port in ports:
                 if port > PORT_MAX or port in taken:
-                    last = PORT_MAX + 1 - len(ports_of(process))
+                    last = PORT_MAX + 1 - len(ports)
                     free = next(
                         p
                         for p in (*range(process.port, last + 1), *range(last, 1023, -1))
-                        if taken.keys().isdisjoint(range(p, p + len(ports_of(process))))
+                        if taken.keys().isdisjoint(range(p, p + len(ports)))
                     )
                     why = (
                         f"there is none above {PORT_MAX:,}"
@@ -331,7 +332,7 @@ class _Reader:
                         "port",
                         i,
                     )
-                taken[port] = self.line("port", i)
+            taken |= dict.fromkeys(ports, line)
 
 
 def serves(process: Process, plan: Plan) -> bool:

@@ -250,3 +250,162 @@ def test_inference_beside_the_learner_is_one_program(tmp_path):
     assert both.words[0] == "together" and both.served
     urls = both.words[both.words.index("--environments") + 1].split(",")
     assert urls == [worker.words[worker.words.index("--serve") + 1] for worker in workers]
+
+
+PORTS = """policy = "{policy}"
+{turns}
+[[process]]
+fragments = ["environments", "inference", "actor"]
+replicas = 2
+
+[[process]]
+fragments = ["replay"]
+
+[[process]]
+fragments = ["learner"{also}]
+replicas = 2
+device = "cuda"
+{port}
+{weights}
+"""
+WEIGHTS = """[[process]]
+fragments = ["weights"]
+device = "cpu"
+port = 7500
+"""
+
+
+def words_of(command):
+    """{flag: value} of a command, and its first words."""
+    first = [word for word in command.words if not word.startswith("-")]
+    flags = dict(zip(command.words, command.words[1:], strict=False))
+    return {k: v for k, v in flags.items() if k.startswith("--")}, first
+
+
+def test_learners_that_are_one_meet_at_the_port_of_their_plan(tmp_path):
+    """Given two averaged learners with a port and a device. Expect both to be told both, each its
+    rank, and nobody else."""
+    path = tmp_path / "plan.toml"
+    averaged = {"policy": "multiple-learners", "also": ', "weights"', "port": "port = 7400"}
+    path.write_text(PORTS.format(**averaged, turns="", weights=""))
+    found = {c.name: c for c in commands(load(str(path)), tmp_path, 8, "CartPole-v1", "sticky")}
+    assert list(found) == ["learner", "learner-1", "actor-0", "actor-1"]
+    for rank, name in enumerate(["learner", "learner-1"]):
+        variables = found[name].variables
+        assert variables["MASTER_PORT"] == "7400" and variables["WORLD_SIZE"] == "2"
+        assert variables["RANK"] == variables["LOCAL_RANK"] == str(rank)
+        assert words_of(found[name])[0]["--device"] == "cuda" and found[name].served
+    for number in (0, 1):
+        actor = found[f"actor-{number}"]
+        assert words_of(actor)[0]["--number"] == str(number)
+        assert not actor.variables and "--device" not in actor.words and actor.served
+
+
+def test_learners_of_weights_elsewhere_are_told_where(tmp_path):
+    """Given weights at a port, and two learners on another device. Expect the one to serve there,
+    the others to come there, numbered from 1, each on its own device."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PORTS.format(policy="central", also="", port="", turns="", weights=WEIGHTS))
+    found = {c.name: c for c in commands(load(str(path)), tmp_path, 8, "CartPole-v1", "sticky")}
+    assert list(found) == ["learner", "learner-1", "learner-2", "actor-0", "actor-1"]
+    kept = words_of(found["learner"])[0]
+    assert (kept["--gradients"], kept["--device"]) == ("tcp://127.0.0.1:7500", "cpu")
+    for number in (1, 2):
+        words = words_of(found[f"learner-{number}"])[0]
+        assert (words["--central"], words["--device"]) == ("tcp://127.0.0.1:7500", "cuda")
+        assert words["--number"] == str(number)
+
+
+def test_workers_take_ports_one_after_another(tmp_path):
+    """Given workers from a port on. Expect one for each replica, and none past the last."""
+    text = pathlib.Path(load("environments").path).read_text()
+    path = tmp_path / "plan.toml"
+    path.write_text(text.replace("replicas = 2", "replicas = 2\nport = 7500"))
+    found = commands(load(str(path)), tmp_path, 8, "CartPole-v1", "sticky")
+    serves = [words_of(c)[0]["--serve"] for c in found if c.kind == "environments"]
+    assert serves == ["tcp://127.0.0.1:7500", "tcp://127.0.0.1:7501"]
+    path.write_text(text.replace("replicas = 2", "replicas = 2\nport = 65535"))
+    with pytest.raises(PlanError, match=r"there is none above 65,535; the nearest .* is 65534"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_turns_are_told_to_both_ends(tmp_path, policy):
+    """Given each policy in turns. Expect one address for all actors and the learner; or the plan
+    refused, where there are several learners; in one process nobody is told."""
+    path = tmp_path / "plan.toml"
+    text = pathlib.Path(load(policy).path).read_text()
+    path.write_text("synchronous = true\n" + text)
+    if policy in ("central", "multiple-learners"):
+        with pytest.raises(PlanError, match="synchronous is true, which takes one learner"):
+            load(str(path))
+        return
+    plan = load(str(path))
+    assert "collecting and learning go in turns" in explained(plan)
+    if policy == "gpu-only":
+        return
+    turning = [c for c in commands(plan, tmp_path, 8, "CartPole-v1", "sticky") if c.served]
+    assert len({words_of(c)[0]["--turns"] for c in turning}) == 1
+
+
+STARTED = {  # the fragments that a command of each kind runs, whichever the plan
+    "environments": {"environments"},
+    "server": {"replay"},
+    "weights": {"weights"},
+    "together": {"inference", "actor", "learner", "weights"},
+}
+
+
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"gpu-only"}))
+def test_what_starts_is_what_the_plan_says(tmp_path, policy):
+    """Given each plan that ships. Expect its processes to be those that are started, as often as it
+    says: so that no fragment stays behind in another one."""
+    plan = load(policy)
+    found = commands(plan, tmp_path, 8, "CartPole-v1", "sticky")
+    counted = {("replay",): 1}
+    for command in found:
+        has = set(STARTED.get(command.kind, ()))
+        if command.kind == "actor":
+            has = {"inference", "actor"}
+            has |= set() if "--environments" in command.words else {"environments"}
+        if command.kind == "learner":
+            has = {"learner"} if "--central" in command.words else {"learner", "weights"}
+        key = next(p.fragments for p in plan.processes if set(p.fragments) == has)
+        counted[key] = counted.get(key, 0) + 1
+    assert counted == {process.fragments: process.replicas for process in plan.processes}
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_plan_is_explained_as_it_was_read_by_a_person(policy):
+    """Given each plan that ships. Expect the text that stands in explained/, which was read."""
+    expected = pathlib.Path(__file__).parent / "explained" / f"{policy}.txt"
+    assert explained(load(policy)) + "\n" == expected.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[learner]\ndevice = "cuda:7"\n', r"\[learner\] device = 'cuda:7': that is the plan's"),
+        ('[actor]\nenvironments = "tcp://127.0.0.1:9"\n', r"\[actor\] environments = "),
+        ('[learner]\ncentral = "tcp://127.0.0.1:9"\nnumber = 1\n', r"\[learner\] (central|number)"),
+    ],
+)
+def test_what_a_plan_decides_is_refused_in_a_file(text, said, tmp_path, capsys):
+    """Given a file of options that would undo the plan's cut. Expect a sentence, and nothing
+    started."""
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises(SystemExit):
+        demo.main(["--config", str(path), "--explain"], command="run")
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_plan_that_is_named_brings_its_transport(tmp_path):
+    """Given a file with a transport, and a plan with another on the command line. Expect the
+    plan's; and that of the command line where one is named there too."""
+    path, plan = tmp_path / "run.toml", tmp_path / "plan.toml"
+    path.write_text('[demo]\ntransport = "loopback"\n')
+    plan.write_text(PLAN.replace('"udp"', '"zmq"').replace("port = 7400", ""))
+    words = ["--config", str(path), "--plan", str(plan), "--run", str(tmp_path / "run")]
+    assert demo.parsed(words, "run")[3].transport == "zmq"
+    assert demo.parsed([*words, "--transport", "udp"], "run")[3].transport == "udp"
