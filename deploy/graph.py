@@ -38,10 +38,6 @@ class Graph:
     fragments: tuple[str, ...]
     edges: tuple[Edge, ...]
 
-    def between(self, source: str, target: str) -> tuple[Edge, ...]:
-        """The edges from one to the other."""
-        return tuple(e for e in self.edges if (e.source, e.target) == (source, target))
-
 
 @cache
 def graph() -> Graph:

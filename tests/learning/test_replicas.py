@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,17 +18,12 @@ import rank as ranks
 import safetensors.torch
 import torch
 
+from deploy.launch import free_port
 from learner.replicas import Replicas, device_of_rank, rank_and_count
 from replay_server import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 UPDATES = 20
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def started(rank, port, path):
