@@ -49,6 +49,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.event = StopFlag()
+        self.signalled = False  # the flag may have been set by the program itself
         self.before: dict[int, object] = {}
 
     @property
@@ -61,8 +62,9 @@ class Stop:
         return self.event.wait(seconds)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.event.is_set():
+        if self.signalled:
             raise KeyboardInterrupt
+        self.signalled = True
         self.event.set()
 
     def __enter__(self) -> Stop:

@@ -243,6 +243,7 @@ PENDULUM = Preset(
     learning_rate=1e-3,
     clip_norm=None,
     target_every=1,
+    envs=2,
     push_batch=10,
     pull_every=20,
     pull_jitter=0.0,
