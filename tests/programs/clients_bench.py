@@ -312,6 +312,11 @@ def main() -> int:
         print(json.dumps(call[args.part]()))
         return 0
     trees = {"now": Path(__file__).resolve().parents[2]}
+    if args.before and not list(args.before.glob("replay_server/_engine*.so")):
+        parser.error(
+            f"--before {args.before}: no engine is built there; run "
+            "`python setup.py build_ext --inplace` in it first"
+        )
     if args.before:
         trees = {"before": args.before.resolve(), **trees}
     wrong, ratios = [], []
