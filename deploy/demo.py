@@ -12,11 +12,12 @@ exit code 0, but 1 with --require-solved, which needs a mark (Atari has none: sa
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from deploy.curve import draw_curve
 from deploy.explain import explained
 from deploy.fleet import Fleet
 from deploy.networks import network
+from deploy.page import Page, check_address
 from deploy.plan import (
     TRANSPORTS,
     Plan,
@@ -33,7 +35,7 @@ from deploy.plan import (
     require_workers,
     with_actors,
 )
-from replay_server import Client, ReplayError
+from replay_server import Client, ConfigError, ReplayError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
 from replay_server.training.contact import Stop
@@ -77,8 +79,14 @@ class Demo:
         self.begin = time.monotonic()
         plan = plan or load(args.plan)
         self.network = network(args.transport, plan.process_of("replay").port)
-        say = self.progress.say
-        self.fleet = Fleet(plan, settings, folder, self.network, say, self.finished)
+        self.page: Page | None = None
+        self.fleet = Fleet(plan, settings, folder, self.network, self.say, self.finished)
+
+    def say(self, sentence: str) -> None:
+        """A line for the person watching, here and on the page."""
+        self.progress.say(sentence)
+        if self.page is not None:
+            self.page.say(sentence)
 
     def start_all(self) -> None:
         """Every process of the plan."""
@@ -246,9 +254,12 @@ def over_network(
     args: options.Demo, settings: Preset, folder: Path, plan: Plan
 ) -> dict[str, Any] | None:
     """The run as the plan's programs; its summary, or None if it was interrupted."""
-    with Stop() as stop:
+    with Stop() as stop, contextlib.ExitStack() as shown:
         demo = Demo(args, settings, folder, plan)
         try:
+            demo.page = shown.enter_context(
+                page_of(args, settings, folder, plan, demo.fleet.running)
+            )
             demo.start_all()
             solved = demo.watch(stop)
             demo.progress.close()
@@ -256,6 +267,27 @@ def over_network(
             return None if stop.asked else demo.summary(solved)
         finally:
             demo.close()
+
+
+@contextlib.contextmanager
+def page_of(
+    args: options.Demo,
+    settings: Preset,
+    folder: Path,
+    plan: Plan,
+    running: Callable[[], list[dict[str, Any]]],
+) -> Iterator[Page | None]:
+    """The run's page, where one is asked for."""
+    if not args.page:
+        yield None
+        return
+    named = {"seed": args.seed, "minutes": args.minutes}
+    page = Page(args.page, folder, plan, settings, processes=running, **named)
+    print(f"page: {page.url}", flush=True)
+    try:
+        yield page
+    finally:
+        page.close()
 
 
 def tables_of(
@@ -355,12 +387,14 @@ def parsed(
         args.transport = ""  # one in a file was for the plan there
     said = given if "plan" in given else {**in_file.get("demo", {}), **given}
     try:
+        if args.page:
+            check_address(args.page)
         plan = planned(args, said.get("actors"))
         require_devices(plan)
         # as many as are started here: the ladder is theirs
         settings = changed(settings, actors=plan.process_of("actor").replicas)
         require_fit(plan, settings)
-    except PlanError as wrong:
+    except ConfigError as wrong:  # PlanError among them
         parser.error(str(wrong))
     if args.solve_at is None:
         args.solve_at = settings.mark
@@ -427,7 +461,10 @@ def run_in(
     if args.transport == "loopback":
         from deploy.sync import in_turn
 
-        summary = in_turn(args, settings, plan.process_of("learner").device)
+        device = plan.process_of("learner").device
+        running = [{"name": "in-turn", "kind": "learner", "alive": True}]
+        with page_of(args, settings, folder, plan, lambda: running):
+            summary = in_turn(args, settings, device)
     else:
         summary = over_network(args, settings, folder, plan)
     if summary is None:

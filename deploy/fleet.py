@@ -151,6 +151,18 @@ class Fleet:
         )
         self.start(replace(command, words=words))
 
+    def running(self) -> list[dict[str, object]]:
+        """{name, kind, alive} of each process, by the name that its plan has for it."""
+        kinds = {"together": "learner"}
+        return [
+            {
+                "name": process.name,
+                "kind": kinds.get(kind := self.asked[process.name].kind, kind),
+                "alive": process.ended() is None,
+            }
+            for process in list(self.processes)
+        ]
+
     def of_kind(self, *kinds: str) -> list[Process]:
         """The processes of these kinds."""
         return [p for p in self.processes if self.asked[p.name].kind in kinds]

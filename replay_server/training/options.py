@@ -149,6 +149,11 @@ class Demo(Common):
     metrics: str = option(
         "HOST:PORT where its server serves OpenMetrics; empty: nowhere.", "", shown="HOST:PORT"
     )
+    page: str = option(
+        "HOST:PORT of this machine where a browser sees the run as it goes; empty: nowhere.",
+        "",
+        shown="HOST:PORT",
+    )
 
 
 @dataclass
