@@ -19,7 +19,7 @@ def in_wheel() -> set[str]:
     """The package, its compiled core, and below it the programs with their configurations."""
     package = files("replay_server", "**/*.py", "py.typed") | {ENGINE}
     programs = {name for folder in PROGRAMS for name in files(folder, "**/*.py")}
-    programs |= files("deploy", "*.toml", "plans/*.toml", "*.json", "*.sh")
+    programs |= files("deploy", "*.toml", "plans/*.toml", "*.html", "*.json", "*.sh")
     return package | {f"replay_server/_programs/{name}" for name in programs}
 
 
@@ -29,7 +29,7 @@ def in_sdist() -> set[str]:
         "replay_server", "**/*.py", "py.typed"
     )
     wanted |= {name for folder in PROGRAMS for name in files(folder, "**/*.py")}
-    wanted |= files("deploy", "**/*.toml", "**/*.json", "**/*.yml") | files(".", "*.md")
+    wanted |= files("deploy", "**/*.toml", "**/*.json", "**/*.yml", "*.html") | files(".", "*.md")
     wanted |= files("deploy", "*.sh", "*.service", "*.env", "*.md", "Containerfile")
     wanted |= files("docs", "*.md", "*.py", "static/*.css", "images/*.png")
     built = {"setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "LICENSE"}
