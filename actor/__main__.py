@@ -32,6 +32,7 @@ from replay_server import (
     ReplayError,
     RowsDropped,
     ServerRestarted,
+    Spec,
     SpecError,
     TableEmptied,
     Timeout,
@@ -137,12 +138,10 @@ class Program:
             writer = self.ledger.watch(writer, spec)
         if self.actor is None:
             self.settings = options.as_served(self.settings, self.args, table, self.say)
-            actions = actions_of(self.envs, self.settings.algorithm)
-            network = acting_network(self.settings, spec, actions, self.args.seed)
             self.actor = Actor(
                 envs=self.envs,
                 spec=spec,
-                inference=self.shared or Inference(network, self.refuse),
+                inference=self.shared or self.inference(spec),
                 preset=self.settings,
                 number=self.args.number,
                 actors=self.settings.actors,
@@ -168,6 +167,12 @@ class Program:
             if self.turns is not None:
                 wait_s = self.args.patience  # the first turn begins with the learner's weights
             self.actor.load(self.pull(wait_s))
+
+    def inference(self, spec: Spec) -> Inference:
+        """By a network of its own, whose first weights are those of the seed."""
+        actions = actions_of(self.envs, self.settings.algorithm)
+        network = acting_network(self.settings, spec, actions, self.args.seed)
+        return Inference(network, self.refuse)
 
     def report_return(self) -> None:
         """After a gap: whether the server is the same, and what became of this actor's rows."""

@@ -43,16 +43,17 @@ class Collector:
         env_steps: int = 0,
     ) -> None:
         self.spec, self.preset, self.count = spec, preset, envs.num_envs
+        actions = actions_of(envs, preset.algorithm)
         self.policy = policy_of(
             preset,
-            actions_of(envs, preset.algorithm),
+            actions,
             generator("train", seed, GENERATOR_INDEX + number),
             number=number,
             actors=actors,
             count=self.count,
         )
-        # the initial priority is a |TD| of Q values, which other algorithms' networks do not give
-        self.weighs = preset.algorithm == "dqn" and preset.alpha > 0.0
+        # the initial priority is a |TD| of Q values, which a network for a box does not give
+        self.weighs = isinstance(actions, int) and preset.alpha > 0.0
         self.autoreset = Autoreset(spec, mode_of(envs), self.count)
         self.stacks = {
             column.name: FrameStack(column, preset.stack, self.count)

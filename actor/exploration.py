@@ -67,11 +67,11 @@ class SquashedGaussian:
         self.actions, self.rng = actions, rng
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """values [B, 2 D] -> actions float32 [B, *shape]."""
+        """values [B, 2 D] -> actions of the box, [B, *shape]."""
         mean, log_std = np.split(values, 2, axis=1)
         noise = self.rng.standard_normal(mean.shape)
         unit = np.tanh(mean + np.exp(log_std.clip(LOG_STD_LEAST, LOG_STD_MOST)) * noise)
-        return self.actions.stretched(unit).astype(np.float32)
+        return self.actions.stretched(unit)
 
     def scalars(self) -> dict[str, float]:
         """What the actor logs of it."""

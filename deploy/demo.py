@@ -54,6 +54,10 @@ from replay_server.training.runs import (
 
 COMMAND = "demo"
 CONFIG = "config.toml"
+ONE_PROGRAM = (
+    "[{name}] {key}: actor and learner are one program under this plan, and would not have it; say "
+    "it without a section where it is one of their common settings, or take another plan"
+)
 PLANNED = {"device", "environments", "turns", "gradients", "central", "number", "server"}
 PLAN, ALONE = "single-learner-coarse", "gpu-only"
 LINE_S = 1.0
@@ -291,12 +295,16 @@ def page_of(
 
 
 def tables_of(
-    given: Mapping[str, Any], in_file: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]
+    given: Mapping[str, Any],
+    in_file: Mapping[str, Mapping[str, Any]],
+    values: Mapping[str, Any],
+    together: bool,
 ) -> dict[str, dict[str, Any]]:
     """The options that only actor or learner has, and what the file says to one of them alone.
 
     given: the demo's command line, which wins. in_file: what the file says to each program. values:
-    what RUN/config.toml holds for all programs.
+    what RUN/config.toml holds for all programs. together: they are one program, which has no
+    options that only one of them has. ValueError for what would do nothing.
     """
     tables = {}
     for name, cls in (("actor", options.Actor), ("learner", options.Train)):
@@ -310,8 +318,15 @@ def tables_of(
                     "leave it out here, and say it in a plan of your own (--plan FILE.toml)"
                 )
         tables[name] = {key: own[key] for key in own.keys() - PLANNED - values.keys() - {"run"}}
+        usual = runfile.saved(cls())
+        for key in tables[name] if together else ():
+            if own[key] != usual[key]:
+                raise ValueError(ONE_PROGRAM.format(name=name, key=key))
         alone = {key for key in said if key in values and key not in given}
-        tables[name] |= {key: said[key] for key in alone if said[key] != values[key]}
+        others = {key: said[key] for key in alone if said[key] != values[key]}
+        for key in others if together else ():
+            raise ValueError(ONE_PROGRAM.format(name=name, key=key))
+        tables[name] |= others
     return tables
 
 
@@ -411,7 +426,7 @@ def parsed(
         parser.error("--metrics is for a server of its own; say --transport udp, zmq or dpdk")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     try:
-        return args, settings, tables_of(given, in_file, values), plan
+        return args, settings, tables_of(given, in_file, values, plan.policy == "gpu-only"), plan
     except ValueError as wrong:
         parser.error(str(wrong))
 

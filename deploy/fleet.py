@@ -32,8 +32,12 @@ START_S = 30.0
 RESTARTS_MAX = 5
 EXIT_ASKED_WRONG = 2
 ENDED_FIRST = ("actor", "together", "environments", "learner", "weights", "server")
+KINDS_OF = {"together": ("actor", "learner"), "weights": ("keeper of weights",)}
 RESUMED = ("together", "learner", "weights")  # from a checkpoint
-TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
+)
 
 
 class Fleet:
@@ -82,6 +86,7 @@ class Fleet:
     def names(others: list[Command]) -> str:
         """Of the programs that come behind the server, for a person."""
         kinds = [c.kind for c in others if c.kind != "environments"]
+        kinds = [k for kind in kinds for k in KINDS_OF.get(kind, (kind,))]
         counted = [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
         return " and ".join(kind if n == 1 else f"{n} {kind}s" for kind, n in sorted(counted))
 
@@ -92,7 +97,7 @@ class Fleet:
             words += ["--server", self.network.address(self.address)]
         full = [sys.executable, "-u", "-m", "replay_server", *words]
         inside = self.network.served if command.kind == "server" else self.network.reached
-        own = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
+        own = {name: value for name, value in os.environ.items() if not is_torchruns(name)}
         variables = {**own, **command.variables}
         log = self.folder / f"{command.name}.log"
         process = Process(command.name, inside(full), log, variables)
@@ -207,6 +212,11 @@ class Fleet:
 
         for i, group in groupby(sorted(self.processes, key=place), place):
             yield ENDED_FIRST[i], list(group)
+
+
+def is_torchruns(variable: str) -> bool:
+    """Whether a torchrun around this run means it: for programs of its own, not for these."""
+    return variable in TORCHRUN or variable.startswith("TORCHELASTIC_")
 
 
 def killed(name: str, kind: str, folder: Path) -> str:

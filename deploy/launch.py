@@ -87,6 +87,7 @@ def learning(plan: Plan, learners: Process, common: tuple[str, ...]) -> list[Com
             return [Command("learner", "learner", words, served=True)]
         ranks = {"WORLD_SIZE": str(learners.replicas), "MASTER_ADDR": HOST}
         ranks["MASTER_PORT"] = str(port_of(learners, 0))
+        ranks["GLOO_SOCKET_IFNAME"] = "lo"  # gloo takes the host's name for its address otherwise
         return [
             Command(
                 "learner" if i == 0 else f"learner-{i}",

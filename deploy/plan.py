@@ -36,6 +36,7 @@ DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
 
 ACTING = ("environments", "inference", "actor")
 LEARNING = ("learner", "weights")
+FRAGMENTS = (*ACTING, "replay", *LEARNING)
 # The cut of each policy: its kinds of processes, each with the most replicas it may have.
 POLICIES: dict[str, dict[tuple[str, ...], int]] = {
     "single-learner-coarse": {ACTING: REPLICAS_MAX, ("replay",): 1, LEARNING: 1},
@@ -238,6 +239,7 @@ class _Reader:
             if not isinstance(fragment, str) or fragment not in graph().fragments:
                 sentence = self._no("fragment", fragment, graph().fragments)
                 raise self.wrong(sentence, "fragments", i)
+        listed = sorted(listed, key=FRAGMENTS.index)  # their order in a file says nothing
         device = given.get("device", "cpu")
         if not isinstance(device, str) or not DEVICE.fullmatch(device):
             raise self.wrong(f"device {device!r}; expected cpu, cuda, cuda:N or auto", "device", i)

@@ -36,7 +36,7 @@ from replay_server.training.networks import acting_network
 from replay_server.training.options import begin_run, keep
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, clock
-from replay_server.training.runs import Run, commit
+from replay_server.training.runs import Run, commit, read_metrics
 from replay_server.training.turns import Due
 from replay_server.training.weights import WeightsError
 
@@ -263,10 +263,8 @@ class Watch:
                 "charts/episodic_return": mean,
                 "charts/episodic_length": played.mean_length(),
                 **played.policy.scalars(),
-                "losses/td": float(turn.update.td.mean()),
-                "losses/q_values": turn.update.q_mean,
-                "losses/grad_norm": turn.update.gradient_norm,
-                **turn.update.more,
+                "charts/beta": self.parts.learner.beta(),
+                **turn.update.scalars(),
                 "replay/size": info.count,
                 "replay/ratio": info.sampled / max(info.inserted, 1),
                 "replay/age": float(turn.batch.ages.mean()),
@@ -283,17 +281,24 @@ class Watch:
 
 def summary_of(parts: InTurn, args: Demo, solved: dict[str, Any], begin: float) -> dict[str, Any]:
     """The run's summary, with the server's own counters."""
+    name = "charts/greedy_return"
+    greedy = [
+        line[name] for line in read_metrics(args.run, "in-turn") if line.get(name) is not None
+    ]
     return {
         "seed": args.seed,
         "solved": bool(solved),
         "eval_return_mean": solved.get("eval_return_mean"),
         "eval_return_min": solved.get("eval_return_min"),
         "eval_episodes": solved.get("eval_episodes", 0),
+        "greedy_return_best": max(greedy, default=None),
         "train_seconds": solved["solved_at"] - begin if solved else None,
         "env_steps": parts.actor.env_steps,
         "learner_steps": parts.learner.step,
         "batch": parts.settings.batch,
         "transport": "loopback",
+        "plan": "gpu-only",
+        "restarts": 0,
         "checkpoint": solved.get("checkpoint"),
         "commit": commit(),
         "settings": dataclasses.asdict(parts.settings),

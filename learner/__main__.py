@@ -102,6 +102,12 @@ def resumed_options(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
             "settings; leave --preset out and give single settings anew, or begin another run, "
             "with --run alone"
         )
+    was, wanted = before.get("algorithm", "dqn"), now.get("algorithm", "dqn")
+    if was != wanted:
+        raise ConfigError(
+            f"--algorithm {wanted}: the checkpoints of {resume} are those of {was}, which has "
+            "other nets; leave --algorithm out, or begin another run with --run"
+        )
     was = before.get("optimizer")
     if was is not None and was != now.get("optimizer"):
         raise ConfigError(

@@ -1,7 +1,8 @@
 """Weights in one place: learners send gradients there and take the newest weights back.
 
-    "g"   gradient/NAME for each parameter, loss, q_mean; or nothing  -> the newest weights
-                                                                      -> "!" and why not
+    "g"   gradient/NAME for each parameter, loss, q_mean, the mean td, more/SCALAR; or nothing
+              -> the newest weights
+              -> "!" and why not
 
 Both ways it is safetensors (asking.py carries it). Gradients are applied one by one, as they come:
 a learner's are as old as its turn took (a parameter server, as MSRL's policy Central).
@@ -17,21 +18,25 @@ import torch
 from safetensors import SafetensorError
 
 from learner.learner import Learner
-from learner.optimizing import Gradients, require_finite, trained
+from learner.optimizing import Gradients, require_finite, trained, update_of
 from replay_server.errors import ReplayError, Timeout
+from replay_server.training import scalars
 from replay_server.training.asking import ASKERS_MAX, Answerer, Asker, Question
 from replay_server.training.contact import NoServer, Stopped
 from replay_server.training.loop import Weights
 
 GRADIENTS, REFUSED = b"g!"
-OF = "gradient/"
+OF, MORE = "gradient/", "more/"
+ALWAYS = ("loss", "q_mean", "td")
 WAIT_S = 30.0
 
 
 def packed(gradients: Gradients, names: list[str]) -> bytes:
     """The body of a question."""
     tensors = {OF + name: part for name, part in zip(names, gradients.of, strict=True)}
-    tensors |= {"loss": gradients.loss, "q_mean": gradients.q_mean}
+    tensors |= {name: getattr(gradients, name) for name in ALWAYS if name != "td"}
+    tensors |= {"td": gradients.td.mean()}
+    tensors |= {MORE + name: scalar for name, scalar in gradients.more.items()}
     return safetensors.torch.save({k: t.detach().cpu().contiguous() for k, t in tensors.items()})
 
 
@@ -42,7 +47,8 @@ def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
     except (SafetensorError, KeyError, ValueError, TypeError) as error:  # KeyError: of a dtype
         raise ValueError(f"no gradients: {error}") from error
     expected = {OF + name: (p.dtype, p.shape) for name, p in parameters.items()}
-    expected |= dict.fromkeys(("loss", "q_mean"), (torch.float32, torch.Size()))
+    more = [name for name in tensors if scalars.known(name.removeprefix(MORE)) and MORE in name]
+    expected |= dict.fromkeys((*ALWAYS, *more), (torch.float32, torch.Size()))
     found = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     wrong = sorted(n for n in found.keys() | expected.keys() if found.get(n) != expected.get(n))
     if wrong:
@@ -50,8 +56,9 @@ def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
         raise ValueError(f"gradients of another network: {wrong[0]!r} is {has}, expected {needs}")
     device = next(iter(parameters.values())).device
     of = [tensors[OF + name].to(device) for name in parameters]
-    none = torch.zeros(0, device=device)
-    return Gradients(of, tensors["loss"].to(device), none, tensors["q_mean"].to(device), none)
+    loss, q_mean, td = (tensors[name].to(device) for name in ALWAYS)
+    named = {name.removeprefix(MORE): tensors[name] for name in more}
+    return Gradients(of, loss, td[None], q_mean, torch.ones(1, device=device), named)
 
 
 class Central:
@@ -68,7 +75,9 @@ class Central:
         """Sends them; the newest weights. NoServer where nobody answers for as long as `patience`;
         NotFinite where loss or gradient are: nothing is sent then."""
         with self.learner.naming_the_batch():
-            require_finite(gradients, torch.nn.utils.get_total_norm(gradients.of))
+            norm = torch.nn.utils.get_total_norm(gradients.of)
+            require_finite(gradients, norm)
+        self.learner.update = update_of(gradients, norm)
         return self.ask(packed(gradients, self.names))
 
     def newest(self) -> Weights:

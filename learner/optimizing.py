@@ -112,6 +112,23 @@ class Update:
     gradient_norm: float
     more: dict[str, float] = field(default_factory=dict)
 
+    def scalars(self) -> dict[str, float]:
+        """By their names in logs (training/scalars.py)."""
+        return {
+            "losses/td": float(self.td.mean()),
+            "losses/loss": self.loss,
+            "losses/q_values": self.q_mean,
+            "losses/grad_norm": self.gradient_norm,
+            **self.more,
+        }
+
+
+def update_of(found: Gradients, norm: Tensor) -> Update:
+    """What a step by these gradients reports."""
+    more = {name: scalar.item() for name, scalar in found.more.items()}
+    td = found.td.cpu().numpy()
+    return Update(found.loss.item(), td, found.q_mean.item(), norm.item(), more)
+
 
 def apply(
     module: nn.Module,
@@ -136,6 +153,4 @@ def apply(
         optimizer.zero_grad(set_to_none=True)
         raise
     optimizer.step()
-    more = {name: scalar.item() for name, scalar in found.more.items()}
-    td, q_mean = found.td.cpu().numpy(), found.q_mean.item()
-    return Update(found.loss.item(), td, q_mean, norm.item(), more)
+    return update_of(found, norm)

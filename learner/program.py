@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from learner import checkpoint
 from learner.central import Central, Kept
@@ -136,6 +137,8 @@ class Program:
         )
         if self.args.resume is not None:
             self.go_on()
+            if self.replicas is not None and self.replicas.rank:  # what is restored is rank 0's
+                torch.manual_seed(self.args.seed + self.replicas.rank + self.learner.step)
         if self.replicas is not None:
             self.replicas.join(self.learner)
         if self.args.central:
@@ -367,13 +370,7 @@ class Program:
             "weights/version": self.client.weights_version,
         }
         if update is not None:
-            values |= {
-                "losses/td": float(update.td.mean()) if update.td.size else None,
-                "losses/loss": update.loss,
-                "losses/q_values": update.q_mean,
-                "losses/grad_norm": update.gradient_norm,
-                **update.more,
-            }
+            values |= update.scalars()
         self.run.log(step, **values, **shares)
         self.progress.show(
             f"learner: step {step}, {rate:.0f}/s, {self.what_is_left(rate)} | replay {info.count} "

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -62,6 +63,27 @@ def device_of_rank(device: str) -> str:
     return f"cuda:{int(local) % max(torch.cuda.device_count(), 1)}"
 
 
+def local_store(rank: int, count: int) -> dist.Store | None:
+    """Where the ranks meet if that is this machine: torch's own store would listen at every address
+    of it, and has no password. None: torch's, as MASTER_ADDR or torchrun's agent has it."""
+    host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if agents or host not in ("127.0.0.1", "localhost") or not port.isdecimal():
+        return None
+    if rank:
+        return dist.TCPStore("127.0.0.1", int(port), count, False, timeout=WAIT)
+    with contextlib.ExitStack() as undone:
+        listening = undone.enter_context(socket.socket())
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", int(port)))
+        listening.listen()
+        named = {"timeout": WAIT, "wait_for_workers": False, "master_listen_fd": listening.fileno()}
+        store = dist.TCPStore("127.0.0.1", int(port), count, True, **named)
+        listening.detach()  # it is the store's now
+        undone.pop_all()
+        return store
+
+
 class Ended(ReplayError):
     """Another rank stopped, or is gone."""
 
@@ -93,7 +115,10 @@ class Replicas:
 
         def meet() -> None:
             try:
-                dist.init_process_group(backend, timeout=WAIT)
+                store = local_store(self.rank, self.count)
+                dist.init_process_group(
+                    backend, timeout=WAIT, store=store, rank=self.rank, world_size=self.count
+                )
             except BaseException as error:
                 errors.append(error)
 

@@ -91,7 +91,7 @@ class Sac(nn.Module):
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
         self.temperature = Temperature()
         for name, edge in (("low", actions.low), ("high", actions.high)):
-            flat = torch.as_tensor(edge, dtype=torch.float32).reshape(-1)
+            flat = torch.as_tensor(edge, dtype=torch.float64).reshape(-1)
             self.register_buffer(name, flat, persistent=False)
 
     def gradients(self, batch: Transitions) -> Gradients:
@@ -136,8 +136,8 @@ class Sac(nn.Module):
 
     def _unit(self, actions: Tensor) -> Tensor:
         """Actions of the box, [B, *shape], as numbers from -1 to 1, [B, D]."""
-        flat = actions.reshape(len(actions), self.size).float()
-        return 2.0 * (flat - self.low) / (self.high - self.low) - 1.0
+        flat = actions.reshape(len(actions), self.size).double()
+        return (2.0 * (flat - self.low) / (self.high - self.low) - 1.0).float()
 
     @torch.no_grad()
     def follow(self, before: int, step: int) -> None:

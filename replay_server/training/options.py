@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ..errors import ConfigError
 from ..support.arguments import Parser, add_options, argument, option
@@ -61,6 +61,7 @@ class Common(Bounded):
     run: Path = option("Run folder.", Path("runs/default"), shown="FOLDER")
     tensorboard: bool = option("Write event files to RUN/tensorboard.", True)
     wandb: bool = option("Send metrics to wandb; WANDB_MODE=offline needs no network.", False)
+    asked: ClassVar[frozenset[str]] = frozenset()  # settings given by flags or a file
 
 
 @dataclass
@@ -214,7 +215,11 @@ def resolved(cls: type[Args], values: Mapping[str, Any]) -> tuple[Args, Preset]:
     if args.wandb:
         require_wandb()
     settings = {name: value for name, value in values.items() if name not in names}
-    return args, changed(preset(args.preset), **settings)
+    args.asked = frozenset(settings)
+    chosen = changed(preset(args.preset), **settings)
+    if chosen.env != preset(args.preset).env and "mark" not in settings:
+        chosen = changed(chosen, mark=None)  # a preset's mark is that of its own environment
+    return args, chosen
 
 
 def checked(
@@ -267,7 +272,8 @@ def as_served(
         "steps_per_update": settings.batch / ratio if ratio > 0.0 else None,
     }
     differs = {n: v for n, v in served.items() if not _same(getattr(settings, n), v)}
-    vain = {n: v for n, v in differs.items() if getattr(settings, n) != getattr(usual, n)}
+    asked = args.asked | {n for n in served if getattr(settings, n) != getattr(usual, n)}
+    vain = {n: v for n, v in differs.items() if n in asked}
     if vain:
         asked = " ".join(f"--{n.replace('_', '-')} {getattr(settings, n)}" for n in vain)
         there = ", ".join(f"{n} {v}" for n, v in vain.items())

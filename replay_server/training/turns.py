@@ -22,6 +22,7 @@ from .asking import Answerer, Asker, Question
 DONE, GONE = b"dg"
 LEAVE_S = 2.0
 STORED = struct.Struct("<Q")
+STORED_MOST = 1 << 20  # rows of a turn: more than any vector of environments has
 STEPS_PER_UPDATE = 16.0  # where no limiter says
 
 
@@ -113,8 +114,10 @@ class Giving:
             self.there.pop(who, None)
             self.line.answer(question, GONE)
         elif question.verb == DONE and len(question.body) == STORED.size:
-            self.awaited.add(who)
-            self.there[who] = question, STORED.unpack(question.body)[0]
+            stored = STORED.unpack(question.body)[0]
+            if stored <= STORED_MOST:
+                self.awaited.add(who)
+                self.there[who] = question, stored
 
     def go(self) -> None:
         """The next turn begins."""

@@ -438,7 +438,7 @@ def run(*arguments, folder):
         ),
         (("replay_server", "serve", "large.toml"), "capacity is 100000000000; expected a whole"),
         (("actor", "--number", "1"), "there are 1 actors, numbered from 0: say --actors 2"),
-        (("deploy", "demo", "--env", "Pendulum-v1"), "DQN needs a Discrete action space"),
+        (("deploy", "demo", "--env", "MountainCarContinuous-v0"), "DQN needs a Discrete"),
         (("actor", "--lr", "0.1"), "no option --lr; the nearest is --learning-rate"),
         (("learner", "evaluate", "runs/x"), "runs/x does not exist; name a run folder"),
         (("learner", "evaluate", "server.toml"), "server.toml is no checkpoint; name a run folder"),

@@ -451,7 +451,8 @@ def test_nothing_hides_failures_and_nothing_is_left_over():
 
 PRODUCT = ("native", "replay_server", "actor", "learner", "deploy", "benchmarks")
 A_FILE = re.compile(
-    r"`((?:[\w.-]+/)*(?:[\w.-]+\.(?:c|h|py|mk|sh|md|html|jsonl?|toml|yml|env|service)|Containerfile))`"
+    r"`((?:[\w.-]+/)*"
+    r"(?:[\w.-]+\.(?:c|h|py|mk|sh|md|html|jsonl?|toml|yml|env|service)|Containerfile))`"
 )
 
 

@@ -83,6 +83,9 @@ def test_one_learner_is_what_it_would_be_alone(place):
         mine = learner.algorithm.state_dict()
         for name, tensor in alone.algorithm.state_dict().items():
             assert torch.equal(mine[name], tensor), (update, name)
+        for each in (learner, place.learner):  # what is logged of them is what was learned
+            for scalar, value in alone.update.scalars().items():
+                assert each.update.scalars()[scalar] == pytest.approx(value, rel=1e-5), scalar
     assert learner.step == place.learner.step == UPDATES
     central.close()
 
@@ -128,6 +131,10 @@ def of_dtype(name):
 HOSTILE = {
     "no gradients": b"x" * 50,
     "of another network": body(loss=torch.zeros(()), q_mean=torch.zeros(())),
+    "a scalar that nobody logs": lambda names: body(
+        **{f"gradient/{name}": tensor for name, tensor in names.items()},
+        **{name: torch.zeros(()) for name in ("loss", "q_mean", "td", "more/losses/none")},
+    ),
     "NaN": None,
     "complex": lambda names: body(
         **{f"gradient/{name}": tensor for name, tensor in names.items()},

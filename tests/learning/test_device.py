@@ -69,7 +69,7 @@ def test_names_of_devices():
         with pytest.raises(DeviceError, match="auto, cpu or cuda"):
             device_from(wrong)
     if not torch.cuda.is_available():
-        with pytest.raises(DeviceError, match="sees no GPU here; take --device cpu"):
+        with pytest.raises(DeviceError, match="sees no GPU here; take cpu"):
             device_from("cuda")
 
 

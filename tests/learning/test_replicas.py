@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 
 from deploy.launch import free_port
-from learner.replicas import Replicas, device_of_rank, rank_and_count
+from learner.replicas import Replicas, device_of_rank, local_store, rank_and_count
 from replay_server import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,3 +132,29 @@ def test_a_rank_that_waits_for_others_ends_at_a_signal(tmp_path):
             assert "the other learners were not there yet" in program.stdout.read()
         finally:
             program.kill()
+
+
+def test_ranks_of_this_machine_listen_to_it_alone(monkeypatch):
+    """Given a rank that meets the others on this machine. Expect the store at that address alone,
+    where torch's own listens at all; and torch's own where the others are elsewhere."""
+    port = free_port()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    store = local_store(0, 2)
+    store.set("key", "value")
+    assert local_store(1, 2).get("key") == b"value"
+    listening = [
+        line.split()[1]
+        for table in ("tcp", "tcp6")
+        for line in (Path("/proc/net") / table).read_text().splitlines()
+        if f":{port:04X}" in line.split()[1] and line.split()[3] == "0A"
+    ]
+    assert listening == [f"0100007F:{port:04X}"]
+    for name, value in (
+        ("MASTER_ADDR", "192.0.2.1"),
+        ("MASTER_PORT", "none"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            assert local_store(0, 2) is None

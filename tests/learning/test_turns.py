@@ -141,6 +141,15 @@ def test_a_learner_that_begins_again_awaits_nobody_who_has_left():
     giving.close()
 
 
+def test_rows_that_no_environments_have_are_no_turn(giving):
+    """Given an actor that stored 2^64 - 1 rows, as it says: more updates than anybody makes. Expect
+    no turn of it."""
+    line = Asker(giving.address, name=b"actor-0")
+    line.ask(DONE, STORED.pack((1 << 64) - 1))
+    assert giving.collected(0.2) is None and giving.there == {}
+    line.close()
+
+
 def test_an_actor_leaves_where_nobody_hears_it(monkeypatch):
     """Given turns that nobody gives, and an actor told to stop. Expect it to say its last word and
     to go."""

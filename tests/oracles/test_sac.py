@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from given import batch_from, transitions
+from gymnasium import spaces
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
@@ -19,7 +20,7 @@ from actor.exploration import SquashedGaussian
 from learner import optimizing, sac
 from learner.learner import Learner
 from replay_server.spec import Column, Spec, SpecError
-from replay_server.training.actions import Bounds, actions_of, greedy
+from replay_server.training.actions import Bounds, actions_of, bounds_of, greedy
 from replay_server.training.envs import make_env
 from replay_server.training.networks import acting_network
 from replay_server.training.presets import changed, preset
@@ -191,12 +192,41 @@ def test_what_a_box_cannot_be():
     """Given actions that each algorithm has not got. Expect a sentence that names the other."""
     with pytest.raises(ValueError, match=r"DQN needs a Discrete .* --preset pendulum"):
         actions_of(make_env("Pendulum-v1"), "dqn")
-    with pytest.raises(ValueError, match=r"SAC needs a Box .*--algorithm dqn"):
+    with pytest.raises(ValueError, match=r"SAC needs a Box .*--preset cartpole"):
         actions_of(make_env("CartPole-v1"), "sac")
     with pytest.raises(SpecError, match="not from 2 of them"):
         sac.Sac(SETTINGS, SPEC, 2, seed=1)
     with pytest.raises(ValueError, match="say --network mlp"):
         changed(SETTINGS, network="nature")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("edge", [0.1, 0.3, np.pi, 1e6])
+def test_no_action_lies_outside_its_box_by_rounding(dtype, edge):
+    """Given boxes whose bounds no float32 holds, and a policy that is sure of their edges. Expect
+    every action within, and of the box's own dtype, drawn and greedy."""
+    box = spaces.Box(dtype(-edge), dtype(edge), (2,), dtype)
+    bounds = bounds_of(box)
+    values = np.array([[50.0, -50.0, -5.0, -5.0], [0.1, -0.1, 0.5, 0.5]], np.float32)
+    drawn = SquashedGaussian(bounds, np.random.default_rng(1))(np.repeat(values, 500, 0))
+    for action in (*drawn, *greedy(values, bounds)):
+        assert action.dtype == dtype and box.contains(action), action
+    assert np.isclose(greedy(values, bounds)[0], [edge, -edge]).all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (-np.inf, np.inf, "1e\\+09 apart at most"),
+        (-3.4e38, 3.4e38, "1e\\+09 apart at most"),
+        (0.0, 1e10, "1e\\+09 apart at most"),
+        (1.0, 1.0, "every action has a choice"),
+    ],
+)
+def test_a_box_that_cannot_be_stretched_to_is_refused(low, high, said):
+    """Given bounds that stand for none, and equal ones. Expect a sentence with what to do."""
+    with pytest.raises(ValueError, match=rf"SAC .*{said}.*TransformAction"):
+        bounds_of(spaces.Box(np.float32(low), np.float32(high), (1,), np.float32))
 
 
 def test_an_action_outside_the_box_is_named():

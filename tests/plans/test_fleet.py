@@ -335,14 +335,15 @@ def test_what_is_done_is_left_in_peace(fleet):
 def test_programs_are_not_told_of_a_torchrun_around_them(fleet, monkeypatch):
     """Given a shell in which torchrun's variables are set. Expect a process without them, but with
     those that the plan gives it."""
-    for name in TORCHRUN:
+    strange = (*TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID")
+    for name in strange:
         monkeypatch.setenv(name, "7")
     told = {}
     monkeypatch.setattr(
         "deploy.fleet.Process", lambda name, command, log, variables: told.update(variables)
     )
     fleet.start(Command("learner", "learner", (), {"RANK": "1"}))
-    assert told["RANK"] == "1" and not set(told) & set(TORCHRUN) - {"RANK"}
+    assert told["RANK"] == "1" and not set(told) & set(strange) - {"RANK"}
     fleet.processes.clear()
 
 

@@ -409,3 +409,49 @@ def test_a_plan_that_is_named_brings_its_transport(tmp_path):
     words = ["--config", str(path), "--plan", str(plan), "--run", str(tmp_path / "run")]
     assert demo.parsed(words, "run")[3].transport == "zmq"
     assert demo.parsed([*words, "--transport", "udp"], "run")[3].transport == "udp"
+
+
+def test_the_order_of_fragments_says_nothing(tmp_path):
+    """Given a plan with its fragments in another order. Expect the same plan, and the same
+    commands."""
+    one, other = tmp_path / "one.toml", tmp_path / "other.toml"
+    one.write_text(PLAN)
+    acting = '"environments", "inference", "actor"'
+    text = PLAN.replace(acting, '"actor", "environments", "inference"')
+    other.write_text(text.replace('"learner", "weights"', '"weights", "learner"'))
+    plans = [load(str(path)) for path in (one, other)]
+    assert plans[0].processes == plans[1].processes
+    names = [[c.name for c in commands(p, tmp_path, 8, "CartPole-v1", "sticky")] for p in plans]
+    assert names[0] == names[1] == ["learner", "actor-0", "actor-1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[learner]\nupdates = 50\n",
+        "[learner]\nlearning_rate = 1e-9\n",
+        "[actor]\nepsilon_base = 0.9\n",
+    ],
+)
+def test_options_of_one_program_are_refused_where_all_are_one(text, tmp_path, capsys):
+    """Given options that only actor or learner is to have, and a plan of one process. Expect a
+    sentence; and what a run writes of itself to start it again."""
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    words = ["--config", str(path), "--plan", "gpu-only", "--explain"]
+    with pytest.raises(SystemExit):
+        demo.main(words, command="run")
+    assert "are one program under this plan" in capsys.readouterr().err
+
+
+def test_a_preset_is_solved_in_its_own_environment_alone(tmp_path):
+    """Given a preset with another environment. Expect no mark, unless one is given; and
+    --require-solved refused without one."""
+    words = ["--preset", "pendulum", "--env", "MountainCarContinuous-v0"]
+    words += ["--run", str(tmp_path / "run")]
+    args, settings, _, _ = demo.parsed(words, "run")
+    assert settings.mark is None and args.solve_at is None
+    assert demo.parsed([*words, "--solve-at", "90"], "run")[0].solve_at == 90.0
+    assert demo.parsed(words[:2], "run")[0].solve_at == -200.0
+    with pytest.raises(SystemExit):
+        demo.parsed([*words, "--require-solved"], "run")
