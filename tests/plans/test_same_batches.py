@@ -11,13 +11,14 @@ import threading
 
 import numpy as np
 import pytest
+import rank as ranks
 import torch
 from workers import Worker
 
 from actor.__main__ import Program as ActorProgram
 from deploy.sync import InTurn
 from deploy.table import needed, table_for
-from deploy.together import Acting
+from deploy.together import Acting, Beside
 from learner.learner import Learner
 from learner.program import Program as LearnerProgram
 from replay_server import Server
@@ -145,3 +146,21 @@ def test_the_learner_gets_the_same_batches_under_each_policy(tmp_path, seen, nam
             worker.close()
     assert len(set(expected)) == UPDATES
     assert found == expected
+
+
+def test_a_pass_of_the_network_waits_for_a_step_of_the_optimizer():
+    """Given inference beside a learner whose weights are changing. Expect no values before that is
+    over, then those of the weights behind it."""
+    learner = ranks.learner_of(seed=1)
+    beside, found = Beside(learner, in_turns=False), []
+    observations = {"observation": np.ones((1, 1, 4), np.float32)}
+    passing = threading.Thread(target=lambda: found.append(beside.values(observations)))
+    with learner.guard:
+        passing.start()
+        passing.join(0.2)
+        assert passing.is_alive() and found == []
+        with torch.no_grad():
+            for parameter in learner.acting.parameters():
+                parameter.zero_()
+    passing.join(20)
+    assert np.array_equal(found[0], np.zeros((1, 2), np.float32))
