@@ -306,7 +306,8 @@ def test_the_target_is_a_copy_at_each_multiple():
 
 
 def test_optimizers_are_what_the_preset_says():
-    """Given the CartPole preset. Expect Adam with its learning rate."""
+    """Given the CartPole preset, with an epsilon of its own. Expect Adam with both."""
     network = network_from("mlp", SPEC, 3)
-    adam = optimizing.optimizer_from(CARTPOLE, network)
-    assert isinstance(adam, torch.optim.Adam) and adam.defaults["lr"] == 5e-4
+    adam = optimizing.optimizer_from(changed(CARTPOLE, optimizer_epsilon=3e-4), network)
+    assert isinstance(adam, torch.optim.Adam)
+    assert (adam.defaults["lr"], adam.defaults["eps"]) == (5e-4, 3e-4)

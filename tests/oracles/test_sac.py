@@ -184,6 +184,12 @@ def test_actors_draw_what_the_learner_thinks_they_draw():
     stretched = BOUNDS.stretched(unit.numpy())
     assert np.allclose(actions.mean(0), stretched.mean(0), atol=0.05)
     assert np.allclose(actions.std(0), stretched.std(0), atol=0.05)
+    wild = np.array([[0.0, 0.0, 90.0, -90.0]], np.float32)  # deviations past their bounds
+    small = Bounds(np.full(2, -1, np.float32), np.full(2, 1, np.float32))
+    drawn = np.arctanh(SquashedGaussian(small, rng)(np.repeat(wild, 4000, 0)).astype(np.float64))
+    inside = np.isfinite(drawn[:, 0])
+    assert np.median(np.abs(drawn[inside, 0])) < 0.6745 * np.exp(2.0)
+    assert 0.0 < np.abs(drawn[:, 1]).max() < 1e-7  # exp(-20), not exp(-90)
     best = greedy(values[:1], BOUNDS)
     assert best == pytest.approx(np.array([[2.0 * np.tanh(0.3), 5.0 + 5.0 * np.tanh(-0.5)]]))
 

@@ -234,6 +234,8 @@ def test_environments_are_shared_out_among_their_workers(tmp_path):
     found = commands(load(str(path)), tmp_path, 8, "CartPole-v1", "sticky")
     workers = [command for command in found if command.kind == "environments"]
     assert [w.words[w.words.index("--envs") + 1] for w in workers] == ["3", "3", "2"]
+    for flag, value in (("--env", "CartPole-v1"), ("--protocol", "sticky")):
+        assert {w.words[w.words.index(flag) + 1] for w in workers} == {value}
     actor = next(command for command in found if command.kind == "actor")
     urls = actor.words[actor.words.index("--environments") + 1].split(",")
     assert urls == [w.words[w.words.index("--serve") + 1] for w in workers]
