@@ -10,11 +10,12 @@ from replay_server.training.presets import CARTPOLE, changed
 TABLE = changed(CARTPOLE, alpha=0.7, capacity=4096, min_size=64, steps_per_update=8.0)
 
 
-def served(settings):
-    """(the settings as a server of TABLE has them, what was said)."""
+def served(settings, asked=()):
+    """(the settings as a server of TABLE has them, what was said); `asked`: those given."""
     heard: list[str] = []
     with Server([table_for(TABLE)]) as server, Client(server.address) as client:
         args = options.Train(preset="cartpole")
+        args.asked = frozenset(asked)
         return options.as_served(settings, args, client.table("main"), heard.append), heard
 
 
@@ -36,3 +37,12 @@ def test_options_in_vain_are_named():
         "--alpha 0.9 --min-size 200: the server's table 'main' decides, and has alpha 0.7, "
         "min_size 64; serve a table with other numbers where you want them"
     ]
+
+
+def test_what_is_asked_for_as_the_preset_has_it_is_named_too():
+    """Given a flag whose value is the preset's own, where the table has another. Expect a
+    sentence."""
+    _, heard = served(CARTPOLE, ["alpha", "seed"])
+    assert heard and heard[0].startswith("--alpha 0.6: the server's table 'main' decides")
+    args, _ = options.resolved(options.Train, {"alpha": 0.6, "updates": 5})
+    assert args.asked == {"alpha"}
