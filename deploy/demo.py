@@ -43,11 +43,11 @@ from replay_server.training.envs import check_playable
 from replay_server.training.presets import Preset, changed
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import (
-    FINISHED,
     METRICS,
     Metrics,
     commit,
     held,
+    largest,
     make_folder,
     write_json,
 )
@@ -84,7 +84,7 @@ class Demo:
         plan = plan or load(args.plan)
         self.network = network(args.transport, plan.process_of("replay").port)
         self.page: Page | None = None
-        self.fleet = Fleet(plan, settings, folder, self.network, self.say, self.finished)
+        self.fleet = Fleet(plan, settings, folder, self.network, self.say, self.metrics.finished)
 
     def say(self, sentence: str) -> None:
         """A line for the person watching, here and on the page."""
@@ -100,9 +100,7 @@ class Demo:
         """Until solved, out of time, or asked to stop; the learner's event "solved", or None."""
         line_at = time.monotonic()
         while not stop.wait(0.1):
-            lines = self.metrics.read("learner")
-            solved = [line for line in lines if line.get("event") == "solved"]
-            if solved:
+            if solved := self.metrics.events("learner", "solved"):
                 return solved[0]
             self.fleet.look()
             if time.monotonic() - self.begin > self.args.minutes * 60 or self.used_up():
@@ -117,11 +115,8 @@ class Demo:
         stopped learning from them?"""
         actors = (f"actor-{i}" for i in range(self.settings.actors))
         idle = self.newest("learner", "perf/learner_sps").get("perf/learner_sps", 1) == 0
-        return self.finished("learner") or (idle and all(map(self.finished, actors)))
-
-    def finished(self, program: str) -> bool:
-        """Whether it did all that it was asked for, and so ended."""
-        return any(line.get("event") == FINISHED for line in self.metrics.read(program))
+        finished = self.metrics.finished
+        return finished("learner") or (idle and all(map(finished, actors)))
 
     def newest(self, program: str, name: str) -> Mapping[str, Any]:
         """The newest line in which the program logged this scalar; empty without one."""
@@ -199,11 +194,11 @@ class Demo:
             "eval_return_mean": solved.get("eval_return_mean"),
             "eval_return_min": solved.get("eval_return_min"),
             "eval_episodes": solved.get("eval_episodes", 0),
-            "greedy_return_best": _most(learner, "charts/greedy_return"),
+            "greedy_return_best": largest(learner, "charts/greedy_return"),
             "train_seconds": solved["solved_at"] - first if solved and first else None,
             "env_steps": self.acting().get("step", 0),
-            "unacknowledged_most": _most(actor, "replay/unacknowledged"),
-            "steps_ahead_most": _most(actor, "replay/steps_ahead"),
+            "unacknowledged_most": largest(actor, "replay/unacknowledged"),
+            "steps_ahead_most": largest(actor, "replay/steps_ahead"),
             "learner_steps": learner_steps,
             "batch": self.settings.batch,
             "transport": self.network.summary_name or self.args.transport,
@@ -247,11 +242,6 @@ def _judged(summary: Mapping[str, Any]) -> str:
     if mean is None:
         return "no greedy evaluation yet"
     return f"mean greedy return {mean:.1f}" + (f" after {seconds:.1f} s" if seconds else "")
-
-
-def _most(lines: list[dict[str, Any]], name: str) -> float | None:
-    """The largest value that was logged under this name."""
-    return max((line[name] for line in lines if line.get(name) is not None), default=None)
 
 
 def over_network(

@@ -43,12 +43,8 @@ HEADERS = [
 
 def check_address(address: str) -> tuple[str, int]:
     """(host, port); ConfigError where it is none, or where other machines would reach it."""
-    try:
-        host, port = split_address(address)
-        here = only_here(host)
-    except ConfigError as error:
-        raise ConfigError(f"--page {address}: {error}".replace("metrics address", "it")) from error
-    if not here:
+    host, port = split_address(address, "--page:")
+    if not only_here(host, "--page:"):
         raise ConfigError(
             f"--page {address}: other machines would reach it, and it has no password; say "
             f"127.0.0.1:{port}, and come to it by `ssh -L {port}:127.0.0.1:{port} HOST`"

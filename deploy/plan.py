@@ -341,7 +341,7 @@ def serves(process: Process, plan: Plan) -> bool:
     """Whether others come to this process at a port that a plan may name."""
     if process.fragments == ("replay",):
         return plan.transport in ("udp", "zmq")
-    meets = process.replicas > 1 and {*LEARNING} <= {*process.fragments}  # learners that are one
+    meets = plan.averaged and "learner" in process.fragments
     return process.fragments in (("environments",), ("weights",)) or meets
 
 

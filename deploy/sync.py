@@ -36,7 +36,7 @@ from replay_server.training.networks import acting_network
 from replay_server.training.options import begin_run, keep
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, clock
-from replay_server.training.runs import Run, commit, read_metrics
+from replay_server.training.runs import Run, commit, largest, read_metrics
 from replay_server.training.turns import Due
 from replay_server.training.weights import WeightsError
 
@@ -281,17 +281,13 @@ class Watch:
 
 def summary_of(parts: InTurn, args: Demo, solved: dict[str, Any], begin: float) -> dict[str, Any]:
     """The run's summary, with the server's own counters."""
-    name = "charts/greedy_return"
-    greedy = [
-        line[name] for line in read_metrics(args.run, "in-turn") if line.get(name) is not None
-    ]
     return {
         "seed": args.seed,
         "solved": bool(solved),
         "eval_return_mean": solved.get("eval_return_mean"),
         "eval_return_min": solved.get("eval_return_min"),
         "eval_episodes": solved.get("eval_episodes", 0),
-        "greedy_return_best": max(greedy, default=None),
+        "greedy_return_best": largest(read_metrics(args.run, "in-turn"), "charts/greedy_return"),
         "train_seconds": solved["solved_at"] - begin if solved else None,
         "env_steps": parts.actor.env_steps,
         "learner_steps": parts.learner.step,

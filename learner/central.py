@@ -34,8 +34,8 @@ WAIT_S = 30.0
 def packed(gradients: Gradients, names: list[str]) -> bytes:
     """The body of a question."""
     tensors = {OF + name: part for name, part in zip(names, gradients.of, strict=True)}
-    tensors |= {name: getattr(gradients, name) for name in ALWAYS if name != "td"}
-    tensors |= {"td": gradients.td.mean()}
+    td = gradients.td.mean()
+    tensors |= {"loss": gradients.loss, "q_mean": gradients.q_mean, "td": td}
     tensors |= {MORE + name: scalar for name, scalar in gradients.more.items()}
     return safetensors.torch.save({k: t.detach().cpu().contiguous() for k, t in tensors.items()})
 
@@ -47,7 +47,7 @@ def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
     except (SafetensorError, KeyError, ValueError, TypeError) as error:  # KeyError: of a dtype
         raise ValueError(f"no gradients: {error}") from error
     expected = {OF + name: (p.dtype, p.shape) for name, p in parameters.items()}
-    more = [name for name in tensors if scalars.known(name.removeprefix(MORE)) and MORE in name]
+    more = [n for n in tensors if n.startswith(MORE) and scalars.known(n.removeprefix(MORE))]
     expected |= dict.fromkeys((*ALWAYS, *more), (torch.float32, torch.Size()))
     found = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     wrong = sorted(n for n in found.keys() | expected.keys() if found.get(n) != expected.get(n))

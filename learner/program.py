@@ -37,10 +37,10 @@ from replay_server.training.progress import Progress, left
 from replay_server.training.runs import (
     ENDED,
     FINISHED,
+    Metrics,
     Phases,
     Timed,
     fraction,
-    has_finished,
     read_metrics,
 )
 from replay_server.training.turns import Due, Giving
@@ -246,7 +246,8 @@ class Program:
         due = Due(self.settings.steps_per_update)
         if self.turns is None:
             count = self.settings.actors
-            gone = {n for n in range(count) if has_finished(self.args.run, f"actor-{n}")}
+            metrics = Metrics(self.args.run)
+            gone = {n for n in range(count) if metrics.finished(f"actor-{n}")}
             self.turns = Giving(self.args.turns, count, gone)
         while not self.done():
             if self.is_another():

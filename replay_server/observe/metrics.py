@@ -120,20 +120,22 @@ class Endpoint:
         self.close()
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """("127.0.0.1", 9464) of "127.0.0.1:9464"; ConfigError where it is no HOST:PORT."""
+def split_address(address: str, what: str = "metrics") -> tuple[str, int]:
+    """("127.0.0.1", 9464) of "127.0.0.1:9464"; ConfigError where it is no HOST:PORT. what: whose
+    address it is, for the sentence."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"metrics address {address!r} is no HOST:PORT, such as 127.0.0.1:9464")
+        raise ConfigError(f"{what} address {address!r} is no HOST:PORT, such as 127.0.0.1:9464")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def only_here(host: str) -> bool:
-    """Whether every address of the host is this machine's own; ConfigError where it has none."""
+def only_here(host: str, what: str = "metrics") -> bool:
+    """Whether every address of the host is this machine's own; ConfigError where it has none. what:
+    as of `split_address`."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConfigError(f"metrics address {host}: {error.strerror or error}") from error
+        raise ConfigError(f"{what} address {host}: {error.strerror or error}") from error
     return all(ipaddress.ip_address(at[0].split("%")[0]).is_loopback for *_, at in found)
 
 

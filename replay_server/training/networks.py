@@ -4,16 +4,16 @@
     nature   the three convolutions of Mnih et al. 2015, 512 units; one uint8 image column, / 255
     linear   one weight for each state and action, no bias; one Discrete column: a table
 
-`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. A `Gaussian` gives
-a distribution of actions instead, [B, 2 D] (actions.py). Observations are what `Batch.transitions`
-gives: [B, *shape], or [B, k, *shape] where k frames are stacked; {leaf: tensor} where the space is
-a Dict or a Tuple. `acting_network` builds one from a preset, the same at actor and learner, which
-both know the environment; weights travel as safetensors (weights.py).
+`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. For a box of
+actions `mlp` ends in a distribution of them instead, [B, 2 D] (actions.py). Observations are what
+`Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k frames are stacked; {leaf: tensor}
+where the space is a Dict or a Tuple. `acting_network` builds one from a preset, the same at actor
+and learner, which both know the environment; weights travel as safetensors (weights.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 
@@ -80,30 +80,19 @@ def layers_of(width: int, hidden: tuple[int, ...]) -> nn.Sequential:
 
 
 class Mlp(nn.Module):
-    """Flattened observation columns -> hidden layers -> dueling head."""
+    """Flattened observation columns -> hidden layers -> a head, made of its features' number."""
 
     def __init__(
-        self, columns: tuple[Column, ...], stack: int, actions: int, hidden: tuple[int, ...]
+        self,
+        columns: tuple[Column, ...],
+        stack: int,
+        hidden: tuple[int, ...],
+        head: Callable[[int], nn.Module],
     ) -> None:
         super().__init__()
         self.joined = Joined(columns, stack)
         self.trunk = layers_of(self.joined.width, hidden)
-        self.head = Dueling((self.joined.width, *hidden)[-1], actions)
-
-    def forward(self, observation: Observations) -> Tensor:
-        return self.head(self.trunk(self.joined(observation)))
-
-
-class Gaussian(nn.Module):
-    """Flattened observation columns -> hidden layers -> D means and D log deviations, [B, 2 D]."""
-
-    def __init__(
-        self, columns: tuple[Column, ...], stack: int, size: int, hidden: tuple[int, ...]
-    ) -> None:
-        super().__init__()
-        self.joined = Joined(columns, stack)
-        self.trunk = layers_of(self.joined.width, hidden)
-        self.head = nn.Linear((self.joined.width, *hidden)[-1], 2 * size)
+        self.head = head((self.joined.width, *hidden)[-1])
 
     def forward(self, observation: Observations) -> Tensor:
         return self.head(self.trunk(self.joined(observation)))
@@ -179,7 +168,8 @@ def acting_network(preset: Preset, spec: Spec, actions: Actions, seed: int) -> n
     if isinstance(actions, Bounds):
         with seeded(seed):
             columns = spec.group("observation")
-            return Gaussian(columns, preset.stack, actions.size, preset.hidden)
+            numbers = 2 * actions.size  # D means and D log deviations
+            return Mlp(columns, preset.stack, preset.hidden, lambda n: nn.Linear(n, numbers))
     return network_from(
         preset.network,
         spec,
@@ -214,7 +204,7 @@ def network_from(
         raise SpecError(f"network {kind!r} needs at least one action, got {actions}")
     with seeded(seed):
         if kind == "mlp":
-            return Mlp(columns, stack, actions, hidden)
+            return Mlp(columns, stack, hidden, lambda n: Dueling(n, actions))
         if kind == "nature":
             return NatureCnn(_image(columns), stack, actions, *hidden[:1])
         column = _only(kind, columns, ranks=(0,))

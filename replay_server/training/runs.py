@@ -104,11 +104,6 @@ def make_folder(folder: Path) -> None:
         raise ConfigError(f"no folder {folder} can be made: {error.strerror}; {ANOTHER}") from error
 
 
-def has_finished(folder: Path, program: str) -> bool:
-    """Whether this program of the run did all that it was asked for, in any of its lives."""
-    return any(line.get("event") == FINISHED for line in read_metrics(folder, program))
-
-
 @contextmanager
 def held(folder: Path, name: str) -> Iterator[None]:
     """This program is the only NAME of the run folder within; RunTaken where there is one. What
@@ -267,11 +262,14 @@ class Run:
 
 
 class Metrics:
-    """The lines of a run folder's metrics, read as they grow: each line is parsed once."""
+    """The lines of a run folder's metrics, read as they grow: each line is parsed once, and a look
+    at one program's costs nothing for the others'."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.offset = folder / METRICS, 0
         self.lines: list[dict[str, Any]] = []
+        self.of: dict[str, list[dict[str, Any]]] = {}  # of each program
+        self.happened: dict[str, list[dict[str, Any]]] = {}  # of each program, its events alone
 
     def read(self, program: str | None = None) -> list[dict[str, Any]]:
         """The whole lines so far, of one program or of all; what a kill cut short is left out."""
@@ -280,8 +278,21 @@ class Metrics:
                 file.seek(self.offset)
                 whole, end, _ = file.read().rpartition(b"\n")
             self.offset += len(whole) + len(end)
-            self.lines += [line for line in map(_decoded, whole.splitlines()) if line]
-        return [line for line in self.lines if program in (None, line["program"])]
+            for line in filter(None, map(_decoded, whole.splitlines())):
+                self.lines.append(line)
+                self.of.setdefault(line["program"], []).append(line)
+                if "event" in line:
+                    self.happened.setdefault(line["program"], []).append(line)
+        return list(self.lines if program is None else self.of.get(program, ()))
+
+    def events(self, program: str, kind: str) -> list[dict[str, Any]]:
+        """The lines of this program's events of one kind, up to now."""
+        self.read(program)
+        return [line for line in self.happened.get(program, ()) if line["event"] == kind]
+
+    def finished(self, program: str) -> bool:
+        """Whether it did all that it was asked for, in any of its lives."""
+        return bool(self.events(program, FINISHED))
 
 
 def _decoded(line: bytes) -> dict[str, Any] | None:
@@ -290,6 +301,11 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None  # cut short by a kill or a full disk
     return found if isinstance(found, dict) and "program" in found else None  # somebody else's
+
+
+def largest(lines: list[dict[str, Any]], name: str) -> float | None:
+    """The largest value that these lines have under this name; None without one."""
+    return max((line[name] for line in lines if line.get(name) is not None), default=None)
 
 
 def read_metrics(folder: Path, program: str | None = None) -> list[dict[str, Any]]:

@@ -124,12 +124,12 @@ def test_who_is_answered(page, method, path, host, status):
 def test_an_address_of_other_machines_is_refused_before_anything_starts(address, capsys):
     """Given an address that others reach, or none. Expect ConfigError, and the command to end with
     one sentence."""
-    with pytest.raises(ConfigError, match=f"--page {address}"):
+    with pytest.raises(ConfigError, match=f"--page.*{address}"):
         check_address(address)
     with pytest.raises(SystemExit) as ended:
         demo.main(["--page", address, "--explain"], command="run")
     told = capsys.readouterr().err
-    assert ended.value.code == 2 and f"--page {address}" in told and told.count("\n") == 1
+    assert ended.value.code == 2 and "--page" in told and address in told and told.count("\n") == 1
 
 
 def test_a_port_that_is_taken_is_said(page, tmp_path):
