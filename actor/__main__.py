@@ -40,7 +40,15 @@ from replay_server import (
 from replay_server.requests.remote import rows_ahead
 from replay_server.training import options
 from replay_server.training.actions import actions_of
-from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact, writer_of
+from replay_server.training.contact import (
+    Stop,
+    Stopped,
+    connect,
+    describe,
+    lost_contact,
+    met,
+    writer_of,
+)
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import (
     check_columns,
@@ -152,6 +160,7 @@ class Program:
             )
             self.logged_steps = self.actor.env_steps
             options.keep(self.name, COMMAND, self.args, self.settings)
+            self.say(met(self.client, table))
             if self.run.life:
                 self.say(f"start {self.run.life + 1} of this run: from step {self.run.last_step}")
         else:

@@ -23,10 +23,14 @@ from replay_server.writing.writers import WriterState
 SLICE_S = 0.5
 QUIET_S = 1.0
 SILENCE_S = 5.0
+SAID_S = (
+    60.0  # a limiter that holds an actor back again and again is at work, and said once so long
+)
 
 
 class WaitingWriter:
-    """A writer for an actor. `stopped` ends each wait; `say` gets one sentence for each wait.
+    """A writer for an actor. `stopped` ends each wait; `say` gets one sentence for a wait,
+    and none for others within SAID_S.
 
     held: whether the limiter holds the newest call back, so that it is not taken yet.
     """
@@ -42,7 +46,7 @@ class WaitingWriter:
         self.streams = writer.streams
         writer.timeout = SLICE_S
         self.heard, self.heard_at, self.said_quiet = (0, 0, False), time.monotonic(), False
-        self.held = False
+        self.held, self.said_held = False, -SAID_S
 
     def append(self, rows: Rows) -> Ready:
         """As Writer.append, once everything before is taken."""
@@ -112,9 +116,10 @@ class WaitingWriter:
                 heard, self.held = time.monotonic(), True
                 if heard - begin >= self.wait_max_s or self.stopped():
                     raise
-                if not said:
+                if not said and heard - self.said_held >= SAID_S:
                     self.say(f"waiting: {describe(blocked)}")
-                    said = True
+                    self.said_held = heard
+                said = True
             except Timeout:
                 if time.monotonic() - heard >= SILENCE_S or self.stopped():
                     raise

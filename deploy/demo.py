@@ -25,7 +25,7 @@ from deploy.curve import draw_curve
 from deploy.explain import explained
 from deploy.fleet import Fleet
 from deploy.networks import network
-from deploy.page import Page, check_address
+from deploy.page import Page, require_free
 from deploy.plan import (
     TRANSPORTS,
     Plan,
@@ -115,6 +115,8 @@ class Demo:
         stopped learning from them?"""
         actors = (f"actor-{i}" for i in range(self.settings.actors))
         idle = self.newest("learner", "perf/learner_sps").get("perf/learner_sps", 1) == 0
+        # one that nothing holds back would learn from the same steps for ever
+        idle = idle or self.settings.steps_per_update is None
         finished = self.metrics.finished
         return finished("learner") or (idle and all(map(finished, actors)))
 
@@ -122,6 +124,14 @@ class Demo:
         """The newest line in which the program logged this scalar; empty without one."""
         lines = reversed(self.metrics.read(program))
         return next((line for line in lines if name in line), {})
+
+    def waiting(self) -> float:
+        """The share of their time that learners waited for batches, over those that draw any."""
+        count = self.fleet.plan.process_of("learner").replicas
+        names = ("learner", *(f"learner-{i}" for i in range(1, count + 1)))
+        lines = [self.newest(name, "perf/wait_fraction") for name in names]
+        shares = [share for line in lines if (share := line.get("perf/wait_fraction")) is not None]
+        return sum(shares) / len(shares) if shares else 0.0
 
     def acting(self) -> dict[str, Any]:
         """The newest line of each actor as one: steps and rates added up, the rest averaged over
@@ -166,7 +176,7 @@ class Demo:
             f" | replay {learner.get('replay/size', 0):6.0f}"
             f", {learner.get('replay/ratio', 0):4.1f} samples/insert"
             f" | weights v{learner.get('weights/version', 0):.0f}"
-            f" | waiting {learner.get('perf/wait_fraction', 0):.1%}"
+            f" | waiting {self.waiting():.1%}"
             f" | at most {clock(self.seconds_left(elapsed, actor))} more"
         )
 
@@ -393,9 +403,10 @@ def parsed(
     said = given if "plan" in given else {**in_file.get("demo", {}), **given}
     try:
         if args.page:
-            check_address(args.page)
+            require_free(args.page)
         plan = planned(args, said.get("actors"))
-        require_devices(plan)
+        if not args.explain:
+            require_devices(plan)
         # as many as are started here: the ladder is theirs
         settings = changed(settings, actors=plan.process_of("actor").replicas)
         require_fit(plan, settings)

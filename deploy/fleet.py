@@ -122,7 +122,8 @@ class Fleet:
             if code is None or (code == 0 and self.is_done(process)):
                 continue
             if code == EXIT_ASKED_WRONG or not self.may_restart(process.name):
-                raise RuntimeError(f"{process.name} ended ({code}):\n{process.last_lines()}")
+                why = "" if code == EXIT_ASKED_WRONG else self.why_not(process.name)
+                raise RuntimeError(f"{process.name} ended ({code}){why}:\n{process.last_lines()}")
             self.restart(process, code)
 
     def is_done(self, process: Process) -> bool:
@@ -139,6 +140,14 @@ class Fleet:
         here = command.kind != "server" or self.plan.transport in ("udp", "zmq")
         left = self.restarts.get(name, 0) < RESTARTS_MAX
         return "WORLD_SIZE" not in command.variables and here and left
+
+    def why_not(self, name: str) -> str:
+        """Why no other one may take its place."""
+        if "WORLD_SIZE" in self.asked[name].variables:
+            return ", and its part of the averaged gradients is missing in every update"
+        if self.restarts.get(name, 0) >= RESTARTS_MAX:
+            return f", after {RESTARTS_MAX} restarts"
+        return f", and over {self.plan.transport} no server comes back at its address"
 
     def restart(self, process: Process, code: int) -> None:
         """Starts it again: who saves checkpoints from the newest, if there is one."""

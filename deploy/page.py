@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -50,6 +52,19 @@ def check_address(address: str) -> tuple[str, int]:
             f"127.0.0.1:{port}, and come to it by `ssh -L {port}:127.0.0.1:{port} HOST`"
         )
     return host, port
+
+
+def require_free(address: str) -> None:
+    """ConfigError where a page cannot be served at this address."""
+    host, port = check_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise ConfigError(
+            f"--page {address}: {os.strerror(error.errno or 0)}; say another port, or 0 for any "
+            "that is free"
+        ) from error
 
 
 def new_lines(path: Path, begin: int) -> tuple[list[dict[str, Any]], int, bool]:

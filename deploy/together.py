@@ -61,6 +61,7 @@ class Acting(threading.Thread):
 
     def run(self) -> None:
         """Plays until it is asked to stop; an error ends the learner too."""
+        torch.set_num_threads(1)  # torch counts them for each thread of Python
         try:
             while self.learner.learner is None and not self.stop.wait(0.05):
                 pass

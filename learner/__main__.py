@@ -41,6 +41,8 @@ from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress
 from replay_server.training.weights import WeightsError
 
+APART = {"gradients": "kept weights for others at", "turns": "took turns with actors at"}
+
 
 def other_ways(folder: Path) -> str:
     """The advice for a run that was to begin in a folder that holds a learned one."""
@@ -102,6 +104,12 @@ def resumed_options(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
             "settings; leave --preset out and give single settings anew, or begin another run, "
             "with --run alone"
         )
+    for name, did in APART.items():
+        if (url := before.get(name)) and name not in given:
+            raise ConfigError(
+                f"--resume {resume}: that learner {did} {url}; say --{name} {url} where that is to "
+                f"be so again, or --{name} '' for one that learns by itself"
+            )
     was, wanted = before.get("algorithm", "dqn"), now.get("algorithm", "dqn")
     if was != wanted:
         raise ConfigError(

@@ -5,10 +5,10 @@ An algorithm is a torch module. Its children are the parts that a checkpoint hol
 
     acting                       the network that actors play by; its weights are published
     gradients(batch)             of a `Transitions`, one for each trained parameter (optimizing.py)
-    follow(before, step)         what lags behind, as target nets do, between two counts of steps
-    shared()                     {name: tensor} that learners hand one another whose weights are
-                                 kept in one place (central.py)
-    take(tensors, before, step)  those of another learner
+    follow(step)                 what lags behind, as target nets do, at this count of steps
+    shared(before, step)         {name: tensor} that a learner needs who has what there was at step
+                                 `before`, -1: nothing (central.py)
+    take(tensors)                those of another learner
 
 It knows nothing of where it runs, nor the loop of it: neither plan nor server names one. Another
 one is a file like dqn.py and sac.py, and a name here, in actions.py and in presets.py.

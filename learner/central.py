@@ -1,7 +1,8 @@
 """Weights in one place: learners send gradients there and take the newest weights back.
 
-    "g"   gradient/NAME for each parameter, loss, q_mean, the mean td, more/SCALAR; or nothing
-              -> the newest weights
+    "g"   gradient/NAME for each parameter, loss, q_mean, the mean td, more/SCALAR, and the learner
+          step of the weights they were made with; or nothing
+              -> the newest weights, and target nets that changed behind that step
               -> "!" and why not
 
 Both ways it is safetensors (asking.py carries it). Gradients are applied one by one, as they come:
@@ -31,17 +32,18 @@ ALWAYS = ("loss", "q_mean", "td")
 WAIT_S = 30.0
 
 
-def packed(gradients: Gradients, names: list[str]) -> bytes:
-    """The body of a question."""
+def packed(gradients: Gradients, names: list[str], step: int) -> bytes:
+    """The body of a question; step: of the weights they were made with."""
     tensors = {OF + name: part for name, part in zip(names, gradients.of, strict=True)}
     td = gradients.td.mean()
     tensors |= {"loss": gradients.loss, "q_mean": gradients.q_mean, "td": td}
     tensors |= {MORE + name: scalar for name, scalar in gradients.more.items()}
+    tensors["step"] = torch.tensor(step)
     return safetensors.torch.save({k: t.detach().cpu().contiguous() for k, t in tensors.items()})
 
 
-def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
-    """The gradients of a body; ValueError where they are not of these parameters."""
+def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> tuple[Gradients, int]:
+    """The gradients of a body, and their step; ValueError where they are not such ones."""
     try:
         tensors = safetensors.torch.load(body)
     except (SafetensorError, KeyError, ValueError, TypeError) as error:  # KeyError: of a dtype
@@ -49,6 +51,7 @@ def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
     expected = {OF + name: (p.dtype, p.shape) for name, p in parameters.items()}
     more = [n for n in tensors if n.startswith(MORE) and scalars.known(n.removeprefix(MORE))]
     expected |= dict.fromkeys((*ALWAYS, *more), (torch.float32, torch.Size()))
+    expected["step"] = torch.int64, torch.Size()
     found = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     wrong = sorted(n for n in found.keys() | expected.keys() if found.get(n) != expected.get(n))
     if wrong:
@@ -58,7 +61,8 @@ def unpacked(body: bytes, parameters: dict[str, torch.Tensor]) -> Gradients:
     of = [tensors[OF + name].to(device) for name in parameters]
     loss, q_mean, td = (tensors[name].to(device) for name in ALWAYS)
     named = {name.removeprefix(MORE): tensors[name] for name in more}
-    return Gradients(of, loss, td[None], q_mean, torch.ones(1, device=device), named)
+    ones = torch.ones(1, device=device)
+    return Gradients(of, loss, td[None], q_mean, ones, named), int(tensors["step"])
 
 
 class Central:
@@ -78,7 +82,7 @@ class Central:
             norm = torch.nn.utils.get_total_norm(gradients.of)
             require_finite(gradients, norm)
         self.learner.update = update_of(gradients, norm)
-        return self.ask(packed(gradients, self.names))
+        return self.ask(packed(gradients, self.names, self.learner.step))
 
     def newest(self) -> Weights:
         """The newest weights, without gradients."""
@@ -126,24 +130,30 @@ class Kept:
         """Answers one; whether weights changed. Gradients that come again were applied: they are
         answered with what is newest now."""
         step = self.learner.step
-        if not question.again:
-            self._take(question)
+        made_at = self._take(question)
         if (why := self.refused.get(question.who)) is not None:
             self.line.answer(question, REFUSED, why.encode())
         else:
-            self.line.answer(question, GRADIENTS, self.learner.shared())
+            self.line.answer(question, GRADIENTS, self.learner.shared(made_at))
         return self.learner.step > step
 
-    def _take(self, question: Question) -> None:
-        """Applies its gradients, or notes why not."""
-        self.refused.pop(question.who, None)
+    def _take(self, question: Question) -> int:
+        """Applies its gradients, unless they were before, or notes why not; the step of the weights
+        that the asker has, -1 where it has none of these."""
+        if not question.again:
+            self.refused.pop(question.who, None)
         try:
-            if question.body:
-                self.learner.apply(unpacked(question.body, trained(self.learner.algorithm)))
+            if not question.body:
+                return -1
+            gradients, made_at = unpacked(question.body, trained(self.learner.algorithm))
+            if not question.again:
+                self.learner.apply(gradients)
+            return made_at
         except ValueError as error:  # NotFinite among them
             self.refused[question.who] = str(error)
             while len(self.refused) > ASKERS_MAX:
                 self.refused.pop(next(iter(self.refused)))
+            return -1
 
     def close(self) -> None:
         """Serves no more."""

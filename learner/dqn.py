@@ -102,16 +102,19 @@ class DoubleDqn(nn.Module):
         """Of a batch; no weight changes."""
         return gradients(self.online, self.target, batch, huber_delta=self.preset.huber_delta)
 
-    def follow(self, before: int, step: int) -> None:
-        """The target net is copied where that was due between two counts of learner steps."""
-        if before // self.preset.target_every != step // self.preset.target_every:
+    def follow(self, step: int) -> None:
+        """The target net is copied where that is due at this count of learner steps."""
+        if step % self.preset.target_every == 0:
             self.target.load_state_dict(self.online.state_dict())
 
-    def shared(self) -> dict[str, Tensor]:
-        """The online net alone: the target net is a copy of it, from a step that all know."""
-        return self.online.state_dict()
+    def shared(self, before: int, step: int) -> dict[str, Tensor]:
+        """The online net; the target net too where it was copied since step `before`."""
+        every = self.preset.target_every
+        copied = before < 0 or before // every != step // every
+        return self.state_dict() if copied else self.online.state_dict(prefix="online.")
 
-    def take(self, tensors: Mapping[str, Tensor], before: int, step: int) -> None:
-        """`shared` of another learner, whose count is `step` where this one's was `before`."""
-        load_into(self.online, tensors)
-        self.follow(before, step)
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """`shared` of another learner."""
+        whole = any(name.startswith("target.") for name in tensors)
+        mine = {name.removeprefix("online."): part for name, part in tensors.items()}
+        load_into(self, tensors) if whole else load_into(self.online, mine)

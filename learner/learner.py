@@ -87,7 +87,7 @@ class Learner:
         with self.naming_the_batch(), self.guard:
             self.update = optimizing.apply(module, optimizer, gradients, clip_norm=clip_norm)
         self.step += 1
-        module.follow(self.step - 1, self.step)
+        module.follow(self.step)
 
     @contextmanager
     def naming_the_batch(self) -> Iterator[None]:
@@ -111,9 +111,8 @@ class Learner:
         if newest is None:
             return
         tensors, document = from_bytes(newest)
-        before, step = self.step, int(document["learner_step"])
-        self.algorithm.take(tensors, before, step)
-        self.step = step
+        self.algorithm.take(tensors)
+        self.step = int(document["learner_step"])
 
     def learn(self, batch: Any) -> tuple[Update, Priorities]:
         """One update on a batch; (what it reports, new priorities). Errors as of `gradients` and
@@ -162,9 +161,10 @@ class Learner:
         """The acting network and the learner step, as published."""
         return to_bytes(self.acting.state_dict(), self.step)
 
-    def shared(self) -> bytes:
-        """What `load` takes at another learner, and the learner step."""
-        return to_bytes(self.algorithm.shared(), self.step)
+    def shared(self, before: int = -1) -> bytes:
+        """What `load` takes at another learner that has what was shared at step `before`, -1: that
+        has nothing; and the learner step."""
+        return to_bytes(self.algorithm.shared(before, self.step), self.step)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """(tensors, document) for a checkpoint."""

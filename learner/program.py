@@ -28,7 +28,7 @@ from learner.replicas import Ended, Replicas, device_of_rank, rank_and_count
 from replay_server import Client, ReplayError, Spec
 from replay_server.requests.priorities import UpdateResult
 from replay_server.training import options, runfile
-from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact
+from replay_server.training.contact import Stop, Stopped, connect, describe, lost_contact, met
 from replay_server.training.device import device_from
 from replay_server.training.envs import check_columns, make_env
 from replay_server.training.loop import learn
@@ -107,6 +107,7 @@ class Program:
             if self.leads and not self.done():
                 options.keep(NAME, COMMAND, self.args, self.settings)
             self.incarnation, self.items = self.client.incarnation, table.count
+            self.progress.say(f"learner: {met(self.client, table)}")
         elif not self.is_another():
             self.progress.say(
                 f"learner: the server answers again, and has kept what it held: {table.count} items"
@@ -209,6 +210,8 @@ class Program:
             return
         before, self.version = self.version, self.client.publish_weights(self.learner.weights())
         self.published_at = time.monotonic()
+        if self.client.incarnation != self.incarnation:
+            return  # it counts from another number
         if before and self.version != before + 1 and self.alone:
             self.alone = False
             self.progress.say(
@@ -271,7 +274,7 @@ class Program:
             while not self.done():
                 if self.is_another():
                     self.publish()
-                with self.phases("wait"):
+                with self.phases("idle"):
                     question = kept.question(TRY_S)
                 with self.phases("train"):
                     changed = question is not None and kept.turn(question)
@@ -366,7 +369,7 @@ class Program:
             "replay/age": float(np.mean(self.ages)) if self.ages else None,
             "replay/stale": self.updated.stale,
             "perf/learner_sps": rate,
-            "perf/wait_fraction": waiting,
+            "perf/wait_fraction": None if self.args.gradients else waiting,
             "perf/limited_fraction": limited,
             "weights/version": self.client.weights_version,
         }
@@ -448,6 +451,8 @@ class Program:
         """How the time was spent, for a person; "" where no step was made."""
         if not self.phases.all:
             return ""
+        if self.args.gradients:
+            return f"; of its time {self.phases.text()}"
         waiting = fraction(self.phases.all, "wait", STEP)
         return (
             f"; of its time {self.phases.text()}; its steps waited for replay {waiting:.2%} of "

@@ -140,17 +140,16 @@ class Sac(nn.Module):
         return (2.0 * (flat - self.low) / (self.high - self.low) - 1.0).float()
 
     @torch.no_grad()
-    def follow(self, before: int, step: int) -> None:
-        """The target nets take over a share of the critics, for each learner step between."""
-        share = 1.0 - (1.0 - self.preset.target_share) ** (step - before)
+    def follow(self, step: int) -> None:
+        """The target nets take over a share of the critics."""
         pairs = zip(self.targets.parameters(), self.critics.parameters(), strict=True)
         for target, critic in pairs:
-            target.lerp_(critic, share)
+            target.lerp_(critic, self.preset.target_share)
 
-    def shared(self) -> dict[str, Tensor]:
-        """All of it: the target nets hold what the critics were."""
+    def shared(self, before: int, step: int) -> dict[str, Tensor]:
+        """All of it: the target nets change at each step."""
         return self.state_dict()
 
-    def take(self, tensors: Mapping[str, Tensor], before: int, step: int) -> None:
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
         """`shared` of another learner."""
         load_into(self, tensors)

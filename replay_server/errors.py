@@ -57,7 +57,10 @@ class LimiterBlocked(Timeout):
         remedy += "learning_starts)"
         if by == "samples":
             verb = "sampled by learners"
-            remedy = "draws, draw first, or let min_size be the size at which it starts to"
+            remedy = (
+                "draws, draw first, and as many for each item as samples_per_insert says, or let "
+            )
+            remedy += "min_size be the size at which it starts to"
         if (need, by) == (1, "inserts"):
             held = (
                 "nothing to draw until 1 more item is created by writers: the table is empty, or "

@@ -96,6 +96,15 @@ def describe(error: ReplayError) -> str:
     return sentence
 
 
+def met(client: Client, table: Any) -> str:
+    """Whom a program has met, for the person watching: so that another's server is noticed."""
+    others = client.stats().sessions - 1
+    return (
+        f"joined the server at {client.address}: {table.count:,} items in table {table.name!r}, "
+        f"{others} other session{'s' * (others != 1)}"
+    )
+
+
 def connect(
     address: str,
     wait_max_s: float,

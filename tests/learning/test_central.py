@@ -150,22 +150,46 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(place, case):
     """Given bytes of a stranger. Expect a refusal, the weights as they were, and a learner that is
     served behind it."""
     learner, central = joined(place)
-    before = place.learner.weights()
+    before, whole = place.learner.weights(), central.newest()
     question = HOSTILE[case]
     if callable(question):
         question = question(dict(place.learner.algorithm.online.named_parameters()))
     if question is None:
         gradients = learner.gradients(next(ranks.batches((0,), 1)))
         gradients.of[0].fill_(float("nan"))
-        question = packed(gradients, central.names)
+        question = packed(gradients, central.names, 0)
     with pytest.raises(ReplayError):
         central.ask(question)
     central.line.socket.send(central.line.question)
     assert central.line.answer(time.monotonic() + 20.0)[0] == REFUSED, "refused when it comes again"
     verbs = verbs_of(place.kept.address, [b"\x01"], HEAD.pack(7, GRADIENTS))
     assert verbs == {7: GRADIENTS}
-    assert place.learner.weights() == before == central.newest()
+    assert place.learner.weights() == before and central.newest() == whole
     central.close()
+
+
+def test_target_nets_are_the_keepers_whenever_a_learner_comes(place):
+    """Given two learners whose gradients come in turn, over copies of the target net (every 7
+    steps), and a third one that begins between two copies. Expect all nets of each to be the
+    keeper's behind each answer."""
+    given, kept = ranks.Given(ranks.batches((0,), UPDATES)), place.learner
+    parts = [joined(place, 1), joined(place, 2)]
+
+    def like_the_keeper(learner):
+        mine = learner.algorithm.state_dict()
+        for name, tensor in kept.algorithm.state_dict().items():
+            assert torch.equal(tensor, mine[name]), (learner.step, name)
+
+    for update in range(UPDATES):
+        if update == 10:
+            parts.append(joined(place, 3))
+            like_the_keeper(parts[2][0])
+        learner, central = parts[update % 5 % len(parts)]  # whoever waits passes one copy by
+        learn(given, learner, central)
+        like_the_keeper(learner)
+    assert kept.step == UPDATES > 2 * 7
+    for _, central in parts:
+        central.close()
 
 
 def test_weights_that_nobody_keeps_are_said_in_time():

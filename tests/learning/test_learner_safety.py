@@ -576,8 +576,8 @@ def test_a_nan_in_the_table_ends_the_learner_before_it_learns_it(served, tmp_pat
 
 def test_a_learner_that_is_not_alone_says_so_once():
     """Given versions of the server that rise by one, and then by more. Expect one sentence at the
-    first that did; none behind a server that came back empty."""
-    versions = iter([7, 8, 9, 12, 15, 1, 2])
+    first that did; none behind a server that came back empty, be that seen before or not."""
+    versions = iter([7, 8, 3, 4, 7, 9, 1, 2])
     said = []
     program = SimpleNamespace(
         version=0,
@@ -588,8 +588,11 @@ def test_a_learner_that_is_not_alone_says_so_once():
         client=SimpleNamespace(publish_weights=lambda _: next(versions)),
         learner=SimpleNamespace(weights=lambda: b""),
     )
-    for count in (0, 0, 0, 1, 1):
+    program.incarnation = 1
+    for count, met in ((0, 1), (0, 1), (0, 2), (0, 2), (1, 2), (1, 2)):
+        program.client.incarnation = met
         LearnerProgram.publish(program)
+        program.incarnation = met
         assert len(said) == count
     program.version, program.alone = 0, True  # as is_another leaves the first of them
     LearnerProgram.publish(program)

@@ -239,7 +239,7 @@ def trained(seed, steps, folder=None, resume=None, name="cartpole"):
         batch = transitions(data, np.full(8, 2), rng.random(8, np.float32), 0.9)
         found = algorithm.gradients(batch)
         losses.append(optimizing.apply(algorithm, optimizer, found).loss)
-        algorithm.follow(step, step + 1)
+        algorithm.follow(step + 1)
     if folder is not None:
         tensors, document = checkpoint.training_tensors(algorithm, optimizer)
         document |= {"learner_step": steps, "generator": rng.bit_generator.state}

@@ -30,6 +30,7 @@ from until import until
 from actor.__main__ import Program as Actor
 from deploy import demo as demo_module
 from deploy.demo import Demo
+from deploy.plan import load
 from deploy.processes import Process
 from deploy.sync import InTurn, Watch, in_turn
 from deploy.table import server_toml, table_for
@@ -43,7 +44,7 @@ from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import check_playable
 from replay_server.training.presets import CARTPOLE, changed
-from replay_server.training.runs import Run, read_metrics
+from replay_server.training.runs import FINISHED, Run, read_metrics
 
 BOUND_S = 40.0
 SETTINGS = changed(CARTPOLE, envs=4, batch=32, min_size=200, capacity=50_000)
@@ -417,6 +418,35 @@ def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):
         told = demo.summary(None)["server_counters"]
         assert (told["sessions_opened"], told["unknown_session"]) == (1, 0)
         assert server.counters()["sessions"] == 0
+    demo.close()
+
+
+def test_waiting_is_that_of_the_learners_who_draw(tmp_path):
+    """Given one that keeps the weights and logs no waiting, and two that draw. Expect a mean."""
+    demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path, load("central"))
+    assert demo.waiting() == 0.0
+    for name, share in (("learner", None), ("learner-1", 0.5), ("learner-2", 0.1)):
+        run = Run(tmp_path, name, {}, tensorboard=False)
+        run.log(1, **{"perf/wait_fraction": share, "perf/learner_sps": 1.0})
+        run.close()
+    assert demo.waiting() == pytest.approx(0.3)
+    demo.close()
+
+
+@pytest.mark.parametrize(("limited", "ends"), [(16.0, False), (None, True)])
+def test_a_run_ends_when_all_steps_are_played(tmp_path, limited, ends):
+    """Given actors that played all their steps, and a learner that goes on. Expect the run to go on
+    while a limiter will end that, and to end where nothing would."""
+    demo = Demo(options.Demo(run=tmp_path), changed(SETTINGS, steps_per_update=limited), tmp_path)
+    learner, actor = (Run(tmp_path, n, {}, tensorboard=False) for n in ("learner", "actor-0"))
+    learner.log(10, **{"perf/learner_sps": 50.0})
+    assert not demo.used_up()
+    actor.event(event=FINISHED)
+    assert demo.used_up() == ends
+    learner.log(11, **{"perf/learner_sps": 0.0})
+    assert demo.used_up()
+    for run in (learner, actor):
+        run.close()
     demo.close()
 
 

@@ -56,6 +56,19 @@ def test_a_resume_that_starts_nothing_leaves_the_run_as_it_was(served, tmp_path,
     assert "of its time" not in ended.stdout
 
 
+@pytest.mark.parametrize("name", ["gradients", "turns"])
+def test_a_learner_that_had_others_is_not_resumed_without_them_unasked(served, tmp_path, name):
+    """Given a run whose learner kept weights for others, or took turns with actors, as its options
+    say. Expect a --resume refused that says what to give; and with that the run to go on alone."""
+    assert learn(served.address, tmp_path, "--updates", "5").returncode == 0
+    config = tmp_path / "config-learner.toml"
+    config.write_text(config.read_text().replace(f'{name} = ""', f'{name} = "tcp://127.0.0.1:9"'))
+    ended = learn(served.address, tmp_path, "--resume", tmp_path, "--updates", "7")
+    assert ended.returncode == 2 and f"or --{name} '' for one that" in ended.stderr, ended.stderr
+    ended = learn(served.address, tmp_path, "--resume", tmp_path, "--updates", "7", f"--{name}", "")
+    assert ended.returncode == 0 and "learner: step 7;" in ended.stdout, ended.stdout
+
+
 def test_a_resumed_judge_plays_other_episodes(served, tmp_path):
     """Given a run whose candidates were judged, gone on with. Expect episodes of none of them."""
     judged = ("--solve-at", "1000", "--evaluate-every", "5", "--hidden", "8")

@@ -4,6 +4,8 @@ The oracle walks an episode as a list of rows and knows nothing of batches, offs
 sampled batch is imitated by `sample`, which applies the plan's edge rules to the same rows.
 """
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -283,10 +285,9 @@ def test_schedules_count_learner_steps():
 
 def test_the_target_is_a_copy_at_each_multiple():
     """Given a target net copied every 4 steps, and an online net that is another at each. Expect it
-    copied at 4 and 8, and by who takes steps 9 to 13 of another learner at once."""
+    copied at 4 and 8, and given to who has nothing, or what there was before the copy."""
     preset = changed(CARTPOLE, target_every=4, hidden=(8,))
     algorithm = dqn.DoubleDqn(preset, SPEC, 3, seed=1)
-    other = dqn.DoubleDqn(preset, SPEC, 3, seed=2).shared()
 
     def same():
         pairs = zip(algorithm.target.parameters(), algorithm.online.parameters(), strict=True)
@@ -296,13 +297,17 @@ def test_the_target_is_a_copy_at_each_multiple():
     for step in range(1, 11):
         with torch.no_grad():
             next(algorithm.online.parameters()).add_(1.0)
-        algorithm.follow(step - 1, step)
+        algorithm.follow(step)
         copied += [step] if same() else []
     assert copied == [4, 8]
-    algorithm.take(other, 8, 9)
+    for before, whole in ((-1, True), (7, True), (8, False), (9, False)):
+        taker = dqn.DoubleDqn(preset, SPEC, 3, seed=3)
+        first = copy.deepcopy(taker.target.state_dict())
+        taker.take(algorithm.shared(before, 10))
+        expected = algorithm.target.state_dict() if whole else first
+        for net, of in ((taker.target, expected), (taker.online, algorithm.online.state_dict())):
+            assert all(torch.equal(part, of[name]) for name, part in net.state_dict().items())
     assert not same()
-    algorithm.take(other, 9, 13)
-    assert same()
 
 
 def test_optimizers_are_what_the_preset_says():

@@ -311,15 +311,21 @@ def ending(fleet, name, kind, code, variables=None):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "code"),
-    [("actor-0", "actor", 2), ("learner-1", "learner", 1), ("learner-1", "learner", 0)],
-    ids=["asked wrong", "one of several learners", "one of them, too early"],
+    ("name", "kind", "code", "why"),
+    [
+        ("actor-0", "actor", 2, ""),
+        ("learner-1", "learner", 1, ", and its part of the averaged gradients is missing"),
+        ("learner-1", "learner", 0, ", and its part of the averaged gradients is missing"),
+        ("actor-1", "actor", 1, f", after {RESTARTS_MAX} restarts"),
+    ],
+    ids=["asked wrong", "one of several learners", "one of them, too early", "again and again"],
 )
-def test_what_cannot_come_back_ends_the_run(fleet, name, kind, code):
+def test_what_cannot_come_back_ends_the_run(fleet, name, kind, code, why):
     """Given a process that would fail again, or whose place no other one can take. Expect an error
-    with its name, its code and what it said last."""
+    with its name, its code, why it does not come back, and what it said last."""
+    fleet.restarts["actor-1"] = RESTARTS_MAX
     ending(fleet, name, kind, code, {"WORLD_SIZE": "2"} if kind == "learner" else {})
-    with pytest.raises(RuntimeError, match=rf"{name} ended \({code}\):\nwords"):
+    with pytest.raises(RuntimeError, match=rf"{name} ended \({code}\){why}.*:\nwords"):
         fleet.look()
 
 

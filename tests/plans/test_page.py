@@ -132,12 +132,19 @@ def test_an_address_of_other_machines_is_refused_before_anything_starts(address,
     assert ended.value.code == 2 and "--page" in told and address in told and told.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_said(page, tmp_path):
-    """Given the port of another page. Expect ConfigError with the address."""
+def test_a_port_that_is_taken_is_said(page, tmp_path, capsys):
+    """Given the port of another page. Expect ConfigError with the address, and of the command a
+    sentence before there is a folder."""
     address = f"127.0.0.1:{page.http.server_port}"
     plan = load("single-learner-coarse")
     with pytest.raises(ConfigError, match=f"--page {address}: Address already in use"):
         Page(address, tmp_path, plan, CARTPOLE, seed=1, minutes=1.0, processes=list)
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit):
+        demo.main(["--page", address, "--run", str(folder)], command="run")
+    told = capsys.readouterr().err
+    assert f"--page {address}: Address already in use; say another port" in told
+    assert not folder.exists()
 
 
 def test_a_page_ends_with_its_run(page):

@@ -184,23 +184,35 @@ def test_two_processes_on_one_port_are_refused(tmp_path):
         (["--plan", "none.toml"], "none.toml: No such file"),
         (["--plan", "gpu-only", "--transport", "udp"], "meet over loopback"),
         (["--plan", "central", "--transport", "loopback"], "meet over udp, zmq, dpdk"),
-        (["--plan", CUDA], "line 14: device 'cuda:99'"),
         (["--plan", "environments", "--actors", "2"], "which has 1 actor; more workers are repl"),
         (["--plan", "multiple-learners", "--batch", "33"], "2 learners who share it; .* is 32"),
         (["--plan", TURNS, "--envs", "64", "--steps-ahead", "64"], "64 environments step before"),
     ],
 )
 def test_the_command_refuses_before_anything_starts(words, said, capsys, tmp_path):
-    """Given a plan that is none, a transport it has not, a device that is not there, settings that
-    do not fit it. Expect one sentence and exit code 2."""
-    (tmp_path / CUDA).write_text(PLAN.replace('"weights"]', '"weights"]\ndevice = "cuda:99"'))
+    """Given a plan that is none, a transport it has not, settings that do not fit it. Expect one
+    sentence and exit code 2."""
     turns = PLAN.replace("replicas = 2", "").replace("transport", "synchronous = true\ntransport")
     (tmp_path / TURNS).write_text(turns)
-    words = [str(tmp_path / word) if word in (CUDA, TURNS) else word for word in words]
+    words = [str(tmp_path / word) if word == TURNS else word for word in words]
     with pytest.raises(SystemExit) as ended:
         demo.main([*words, "--explain"], command="run")  # which runs nothing
     told = capsys.readouterr().err
     assert ended.value.code == 2 and re.search(said, told) and told.count("\n") == 1, told
+
+
+def test_a_device_that_is_not_there_is_refused_and_explained(tmp_path, capsys):
+    """Given a plan for a host with many GPUs. Expect its graph on any host; to start it here, one
+    sentence before there is a folder."""
+    (tmp_path / CUDA).write_text(PLAN.replace('"weights"]', '"weights"]\ndevice = "cuda:99"'))
+    words = ["--plan", str(tmp_path / CUDA), "--run", str(tmp_path / "run")]
+    demo.main([*words, "--explain"], command="run")
+    assert "learner, cuda:99" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        demo.main(words, command="run")
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and "line 14: device 'cuda:99'" in told and told.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

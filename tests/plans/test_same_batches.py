@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -146,6 +147,17 @@ def test_the_learner_gets_the_same_batches_under_each_policy(tmp_path, seen, nam
             worker.close()
     assert len(set(expected)) == UPDATES
     assert found == expected
+
+
+def test_inference_beside_a_learner_has_one_thread_of_torch(monkeypatch):
+    """Given a learner of one thread of torch. Expect the actor's passes to have one, too: torch
+    counts them for each thread of Python, and a small network is slower by many."""
+    found = []
+    monkeypatch.setattr(Acting, "play", lambda self: found.append(torch.get_num_threads()))
+    acting = Acting(None, None, Stop(), SimpleNamespace(learner=object()))
+    acting.start()
+    acting.join(20)
+    assert found == [1] and acting.error is None
 
 
 def test_a_pass_of_the_network_waits_for_a_step_of_the_optimizer():

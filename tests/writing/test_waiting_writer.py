@@ -97,6 +97,25 @@ def test_it_gives_up_after_its_patience_or_at_a_signal(held, patience, stop):
     writer.close()
 
 
+def test_a_limiter_at_work_is_not_said_again_and_again(monkeypatch):
+    """Given calls that wait, one after another, and time. Expect a sentence for the first, none for
+    those within a minute of it, and one for the next."""
+    now, blocked, said = [100.0], LimiterBlocked("x", 1, "samples"), []
+    monkeypatch.setattr("actor.waiting_writer.time.monotonic", lambda: now[0])
+    turns = iter([blocked, None, blocked, None, blocked, blocked, None])
+
+    def call():
+        if (turn := next(turns)) is not None:
+            raise turn
+
+    inner = SimpleNamespace(streams=1, timeout=None, send=call)
+    writer = WaitingWriter(inner, 600.0, lambda: False, said.append)
+    for at, count in ((100.0, 1), (159.0, 1), (160.0, 2)):
+        now[0] = at
+        writer._repeat(call)
+        assert len(said) == count and said[-1].startswith("waiting: ")
+
+
 def test_silence_is_counted_from_the_first_row_under_way(monkeypatch):
     """Given a minute's wait before the first row, as for the first weights. Expect no word of
     that; of a server that stopped, QUIET_S and SILENCE_S after the row."""
