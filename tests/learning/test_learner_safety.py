@@ -577,8 +577,7 @@ def test_a_nan_in_the_table_ends_the_learner_before_it_learns_it(served, tmp_pat
 def test_a_learner_that_is_not_alone_says_so_once():
     """Given versions of the server that rise by one, and then by more. Expect one sentence at the
     first that did; none behind a server that came back empty, be that seen before or not."""
-    versions = iter([7, 8, 3, 4, 7, 9, 1, 2])
-    said = []
+    versions, said = iter([7, 8, 3, 4, 7, 9, 1, 2]), []
     program = SimpleNamespace(
         version=0,
         alone=True,
