@@ -22,10 +22,10 @@ static int64_t item_slot(const struct rp_table_private *p, uint64_t key, int fif
         return rp_slot_of(p, key);
     }
     const struct rp_slot *slot = rp_alive(p, key);
-    if (!slot || fifo) { /* an item of a queue that has no mass was drawn, and stays so */
+    if (!slot) {
         return -1;
     }
-    if (rp_is_item(slot->item)) {
+    if (rp_is_item(slot->item) && !fifo) { /* without a mass it was drawn from a queue, for good */
         return slot - p->slots;
     }
     return rp_item_flags(slot->item) & RP_STEP_ITEM ? -1 : -2;
