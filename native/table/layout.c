@@ -144,7 +144,7 @@ static int check_capacity(const struct rp_table_config *c, const struct rp_table
     return 0;
 }
 
-/* A queue's limiter counts what can be drawn, so of Reverb's numbers only the upper bound is left. */
+/* A queue's limiter counts what can be drawn: of Reverb's numbers only the upper bound is left. */
 static int check_queue(const struct rp_table_config *c, char error[256]) {
     uint64_t most = c->capacity - (uint64_t)c->window * c->writers_max;
     if (c->fifo != 1 || c->alpha != 0 || c->samples_per_insert != 1 || c->error_min != 0

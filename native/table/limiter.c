@@ -32,8 +32,8 @@
  * So an item that is overwritten before it was drawn leaves the error too, and holds no writer back
  * for ever. A batch of m waits where error < m, since no item is drawn twice; there is no minimum.
  * Where both wait, as above, error < m, and behind group and batch it is error + n - m < n, at most
- * error_max. A group that makes fewer items than it counted, or overwrites some, may leave the batch
- * waiting; then error < m <= error_max.
+ * error_max. A group that makes fewer items than it counted, or overwrites some, may leave the
+ * batch waiting; then error < m <= error_max.
  *
  * An item counts from when it can be drawn. Where steps become items as they are stored, no step
  * may wait for an earlier one: the earlier one would need the limiter's room for both

@@ -1,9 +1,9 @@
 /* A queue draws its items oldest first, each once, whatever else happens to the table, and its
  * limiter counts what can be drawn.
  *
- * Beside the table stands a list of keys. Rows come in, some with priority 0; batches are drawn, now
- * and then by a process that dies before the commit; keys are updated; the ring laps what nobody
- * drew; the table is emptied, and attached again. After each of them the two agree.
+ * Beside the table stands a list of keys. Rows come in, some with priority 0; batches are drawn,
+ * now and then by a process that dies before the commit; keys are updated; the ring laps what
+ * nobody drew; the table is emptied, and attached again. After each of them the two agree.
  */
 #include "table/store.h"
 #include "table_fixture.h"

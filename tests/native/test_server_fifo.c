@@ -58,8 +58,8 @@ static void situation_once(void) {
     check_group("1 each item once");
 }
 
-/* 2. Given a batch that asks for more than there is. Expect it to wait, told for how many, and to be
- *    drawn as soon as they are there, even by a PUSH that alone would be too large. */
+/* 2. Given a batch that asks for more than there is. Expect it to wait, told for how many, and to
+ *    be drawn as soon as they are there, even by a PUSH that alone would be too large. */
 static void situation_both_wait(void) {
     struct pusher p;
     queue(&p);
@@ -107,8 +107,8 @@ static void situation_full(void) {
     check_group("3 who waits to push goes on where items were drawn, or overwritten");
 }
 
-/* 4. Given what a queue does not do. Expect it refused at once, whatever lies in the queue, and keys
- *    to be looked up as ever. */
+/* 4. Given what a queue does not do. Expect it refused at once, whatever lies in the queue, and
+ *    keys to be looked up as ever. */
 static void situation_refused(void) {
     struct pusher p;
     queue(&p);

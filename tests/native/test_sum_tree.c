@@ -85,8 +85,8 @@ static void compare_sums(const struct bed *bed) {
     CHECK(rp_tree_count(&bed->tree) == naive_count(bed), "count is not that of the leaves");
 }
 
-/* Both edges of every positive leaf, every rank, and how many lie before each leaf, against one walk
- * along the array. */
+/* Both edges of every positive leaf, every rank, and how many lie before each leaf, against one
+ * walk along the array. */
 static void compare_draws(const struct bed *bed) {
     uint64_t prefix = 0;
     uint32_t rank = 0;

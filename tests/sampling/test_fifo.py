@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from conformance import (
 )
 
 from replay_server import (
+    Batch,
     Client,
     ConfigError,
     Fifo,
@@ -29,9 +31,12 @@ from replay_server import (
     OverBudget,
     ReplayError,
     SamplesPerInsert,
+    ShortBatch,
     SpecError,
     Uniform,
 )
+from replay_server._native import NUMBERS
+from replay_server.requests.draws import Draw
 from replay_server.table import layout_of
 from replay_server.writing.autoreset import Autoreset
 
@@ -170,16 +175,44 @@ def test_a_restarted_server_goes_on_where_it_was(transport, tmp_path):
             client.close()
 
 
-def test_batches_are_fetched_ahead_in_order(place):
-    """Given an iterator of batches. Expect each item once, in order, over all of its requests."""
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_batches_are_fetched_ahead(place, prefetch):
+    """Given an iterator of batches. Expect each item once, in order within its batch; and over all
+    of them where one request is under way at a time: of several that wait, any may be first."""
     rows = plain_rows(120)
     with place.pair(plain(sampler=Fifo(SIZE))) as (server, client), ThreadPoolExecutor(1) as pool:
         with Client(server.address) as writer:
             writing = pool.submit(writer.extend, "main", rows, timeout=60.0)
-            with client.batches("main", 6, prefetch=3, copy=True) as batches:
-                seen = [next(batches).data["x"][:, 0] for _ in range(20)]
-            writing.result()
-        assert np.array_equal(np.concatenate(seen), rows["x"])
+            with client.batches("main", 6, prefetch=prefetch, copy=True) as batches:
+                drawn = [next(batches) for _ in range(20)]
+            keys = writing.result()
+        if prefetch > 1:
+            drawn.sort(key=lambda batch: batch.keys[0])
+        assert np.array_equal(np.concatenate([batch.keys for batch in drawn]), keys)
+        assert np.array_equal(np.concatenate([batch.data["x"][:, 0] for batch in drawn]), rows["x"])
+
+
+def test_a_batch_that_came_short_is_raised_with_what_arrived(monkeypatch):
+    """Given an iterator whose second batch lost an item on its way. Expect what arrived of it in
+    the error, since nobody draws it again, and the third batch behind it."""
+    landed = Draw.landed
+
+    def short(draw: Draw, link: Any, status: int, batch: Batch, need: int) -> Batch:
+        whole = landed(draw, link, status, batch, need)
+        if whole.keys[0] % 10 == 5:
+            whole.valid[0] = False
+            status = -NUMBERS["SHORT_BATCH"]
+        return landed(draw, link, status, whole, need)
+
+    monkeypatch.setattr(Draw, "landed", short)
+    with Place("loopback").pair(plain(sampler=Fifo(SIZE), capacity=5120)) as (_, client):
+        keys = client.extend("main", plain_rows(15))
+        with client.batches("main", 5, prefetch=1) as batches:
+            assert np.array_equal(next(batches).keys, keys[:5])
+            with pytest.raises(ShortBatch) as error:
+                next(batches)
+            assert np.array_equal(error.value.batch.keys, keys[6:10]) and batches.short == 1
+            assert np.array_equal(next(batches).keys, keys[10:])
 
 
 def test_what_cannot_be_is_refused_at_once(place):
