@@ -73,10 +73,9 @@ class Fifo(Keyworded):
 
     No item is drawn twice, so none has a priority to update, and importance weights are 1. An item
     that is created with priority 0 is never drawn. An item that is overwritten before it was drawn
-    is gone, and lets a writer go on. So is one of a draw that was given up: let draws wait. Batches
-    are drawn in order, but the requests of one iterator may be answered out of turn where they
-    waited: prefetch=1 keeps its batches in order. A batch is read from the ring while it travels: a
-    capacity of a few times the rows of `size` items keeps it there.
+    is gone, and lets a writer go on. So is one of a draw that was given up: let draws wait. A batch
+    is read from the ring while it travels: a capacity of a few times the rows of `size` items keeps
+    it there.
     """
 
     _MEANT: ClassVar[dict[str, str]] = {"max_size": "size", "capacity": "size"}

@@ -85,8 +85,8 @@ class RemoteTable:
     """One table of a server as it was when it was looked up; made by `Client.table`.
 
     Steady: name, number, capacity, spec, plans, alpha, min_size, samples_per_insert, error_min,
-    error_max, writers_max. As of then: epoch, count (drawable items, also `len`), head (the key
-    that the next step gets), total (mass), inserted and sampled (items, as the limiter counts).
+    error_max, writers_max, fifo. As of then: epoch, count (drawable items, also `len`), head (the
+    key that the next step gets), total (mass), inserted and sampled (items, as the limiter counts).
     """
 
     def __init__(self, raw: Any, layout: Layout, incarnation: int) -> None:
@@ -94,6 +94,7 @@ class RemoteTable:
         self.name = _native.name_of(raw.name)
         self.updating = f"updating priorities of table {self.name!r}"  # for errors
         self.draws: dict[tuple, Draw] = {}
+        self.fifo = layout.fifo  # a queue, a table of Fifo(size), whose size is `error_max`
         self.priority_max = priority_max(raw.alpha, raw.capacity)
         for name in FACTS:
             setattr(self, name, getattr(raw, name))
@@ -164,11 +165,6 @@ class RemoteTable:
         share = min(WINDOW_DEFAULT, self.capacity // (RESERVED_SHARE * self.writers_max))
         return rows_ahead(streams, min(apart, share))
 
-    @property
-    def fifo(self) -> bool:
-        """Whether it is a queue, a table of Fifo(size), whose size is `error_max`."""
-        return self.layout.fifo
-
     def limiter(self) -> str:
         """The limiter's numbers in one phrase, for errors."""
         if self.fifo:
@@ -207,13 +203,12 @@ class RemoteTable:
                 f"{count // 2 + 1} at least"
             )
 
-    def expect_priorities(self) -> None:
-        """ConfigError where its items have no priorities to set."""
-        if self.fifo:
-            raise ConfigError(
-                f"table {self.name!r} is Fifo({self.error_max:g}): its items are drawn in order, "
-                "each once, so there are no priorities to update"
-            )
+    def no_priorities(self) -> ConfigError:
+        """Of a queue: why its items have no priorities to set."""
+        return ConfigError(
+            f"table {self.name!r} is Fifo({self.error_max:g}): its items are drawn in order, each "
+            "once, so there are no priorities to update"
+        )
 
     def holds_transitions(self) -> bool:
         """Not where its first plan is a Sequence, or a Row of steps that do not say what they lead
