@@ -3,7 +3,7 @@
  * The order of random numbers is part of the interface (a program in another language repeats
  * the draws): item by item, first the choice between uniform and prioritized where u > 0, then
  * the target or rank. The tree is asked afterwards, a chunk at a time; nothing it answers feeds
- * the generator.
+ * the generator. A queue's draws take none: its oldest items have ranks that follow each other.
  */
 #include "base/minmax.h"
 #include "base/prefetch.h"
