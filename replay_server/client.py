@@ -195,7 +195,7 @@ class Client:
         OverBudget where it never would: above batch_max, or the limiter's bounds."""
         count, remote = checked_count(count), self._look_up(table)
         expect_drawn(self.limits, remote, count)
-        return not missing(count, remote.raw)
+        return not missing(count, remote.raw, remote.fifo)
 
     def reset(self, table: str, timeout: float | None = None) -> None:
         """Empties the table. Its keys become stale, and its writers end: open new ones. Rows that
@@ -431,7 +431,8 @@ class Client:
         beta       exponent of the importance weights: a number, or a function without arguments
                    that is called for each batch
         plan, stratified, uniform  as in `sample`
-        prefetch   requests under way, below Server(records=); so many may be of before a `reset`
+        prefetch   requests under way, below Server(records=); so many may be of before a `reset`.
+                   On a table of Fifo it is one, so that batches come in order
         keep       returned batches that the caller still uses; beyond that, memory is made anew
         copy       hand out copies of what has landed
         device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)

@@ -63,6 +63,7 @@ static void measure_table(const struct rp_server *server, uint32_t number,
     measures->samples_waiting = server->waiting[RP_WAIT_SAMPLE][number].count;
     measures->pushes_waiting = server->waiting[RP_WAIT_PUSH][number].count;
     measures->holds_samples = rp_limiter_may_sample(table, 1, &need, &by_size) != 1;
+    measures->fifo = (uint64_t)rp_table_fifo(table);
     measures->holds_inserts = rp_limiter_may_insert(table, 1, &need) != 1;
 }
 

@@ -59,6 +59,7 @@ struct rp_table_measures {
     uint64_t pushes_waiting;
     uint64_t holds_samples;   /* 1: a draw of one item would wait now; 0 */
     uint64_t holds_inserts;   /* 1: one new item would wait now; 0 */
+    uint64_t fifo;            /* 1: a queue */
 };
 
 struct rp_measures { /* one consistent look at a server */

@@ -75,10 +75,13 @@ class TableMeasures:
     pushes_waiting: int
     holds_samples: int
     holds_inserts: int
+    fifo: int
 
     @property
     def error(self) -> float:
         """What the limiter keeps between error_min and error_max."""
+        if self.fifo:
+            return float(self.count)
         return self.inserted * self.samples_per_insert - self.sampled
 
 

@@ -52,7 +52,7 @@ TABLE_HELP = {
     "min_size": ("min_items", "Items before the first draw"),
 }
 LIMITER_HELP = {  # of tables that have one
-    "error": "inserted * target - sampled, what the limiter bounds",
+    "error": "inserted * target - sampled, or a queue's items: what the limiter bounds",
     "error_min": "Below this draws are held back",
     "error_max": "Above this inserts are held back",
 }

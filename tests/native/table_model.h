@@ -412,7 +412,8 @@ static inline void model_update(struct model *m, const struct rp_update_entry *e
         uint64_t key = entries[i].key;
         if (key >= m->head || key < m->config->capacity) {
             result->unknown++;
-        } else if (!model_alive(m, key) || (model_at(m, key)->item && !model_item(m, key))) {
+        } else if (!model_alive(m, key) || (model_at(m, key)->item && !model_item(m, key))
+                   || (m->config->fifo && model_item(m, key) && model_at(m, key)->mass == 0)) {
             result->stale++;
         } else if (!model_at(m, key)->item) {
             result->unknown++;
@@ -461,9 +462,28 @@ static inline uint64_t model_pick(struct model *m, int by_rank, uint64_t target)
     return 0;
 }
 
+/* RP_OK, or the status of a draw that is refused. */
+static inline int model_may_draw(struct model *m, const struct rp_sample *request) {
+    uint32_t drawable;
+    model_total(m, &drawable);
+    int odd = m->config->fifo && (request->mode != RP_SAMPLE_INDEPENDENT || request->uniform > 0);
+    uint32_t least = m->config->fifo && !odd ? request->count : 1;
+    return drawable < least ? -RP_NOTHING_DRAWABLE : odd ? -RP_BAD_ARGUMENT : RP_OK;
+}
+
 static inline void model_draw(struct model *m, const struct rp_sample *request, uint64_t *keys) {
     uint32_t drawable;
     uint64_t total = model_total(m, &drawable);
+    m->sampled += request->count;
+    for (uint64_t i = 0, key = m->floor; m->config->fifo && i < request->count; key++) {
+        if (model_mass(m, key) > 0) { /* a queue: the oldest that was not drawn */
+            keys[i++] = key;
+            model_at(m, key)->mass = 0;
+        }
+    }
+    if (m->config->fifo) {
+        return;
+    }
     for (uint32_t i = 0; i < request->count; i++) {
         int by_rank = 0;
         uint64_t target;
@@ -483,7 +503,6 @@ static inline void model_draw(struct model *m, const struct rp_sample *request, 
         }
         keys[i] = model_pick(m, by_rank, target);
     }
-    m->sampled += request->count;
 }
 
 static inline void model_reset(struct model *m) {

@@ -187,14 +187,11 @@ static void foresee(const struct op *op) {
     case UPDATE:
         model_update(&after, op->entries, 8, &updated);
         break;
-    case DRAW: {
-        uint32_t drawable;
-        model_total(&model, &drawable);
-        if (drawable > 0) {
+    case DRAW:
+        if (model_may_draw(&model, &op->sample) == RP_OK) {
             model_draw(&after, &op->sample, keys);
         }
         break;
-    }
     case OPEN:
         model_writer_open(&after, op->writer, op->number, 3);
         break;
@@ -311,7 +308,8 @@ static void next_op(struct op *op) {
         }
     } else if (what < 99) {
         op->kind = DRAW;
-        op->sample = (struct rp_sample){.count = 8, .mode = (uint8_t)roll(2)};
+        op->sample = (struct rp_sample){.count = model.config->fifo ? 2 : 8,
+                                        .mode = (uint8_t)roll(2)};
     } else if (roll(4) > 0) {
         op->kind = CLOSE;
         op->number = w->session;
@@ -582,7 +580,12 @@ int main(void) {
     config.capacity = 96;
     config.window = 3;
     take_script(&config, seed + 3, check_rounds(2000), 6);
-    check_group("killed here and there in two long scripts");
+    config.alpha = 0;
+    config.fifo = 1;
+    config.samples_per_insert = 1;
+    config.error_max = 40;
+    take_script(&config, seed + 4, check_rounds(2000), 6);
+    check_group("killed here and there in three long scripts, one of a queue");
     check_long_reservation(&config);
     print_sites();
     return check_done("test_intent");

@@ -85,11 +85,13 @@ static void compare_sums(const struct bed *bed) {
     CHECK(rp_tree_count(&bed->tree) == naive_count(bed), "count is not that of the leaves");
 }
 
-/* Both edges of every positive leaf, and every rank, against one walk along the array. */
+/* Both edges of every positive leaf, every rank, and how many lie before each leaf, against one
+ * walk along the array. */
 static void compare_draws(const struct bed *bed) {
     uint64_t prefix = 0;
     uint32_t rank = 0;
     for (uint32_t i = 0; i < bed->capacity; i++) {
+        CHECK(rp_tree_rank(&bed->tree, i) == rank, "%u leaves before %u", rank, i);
         if (bed->naive[i] == 0) {
             continue;
         }

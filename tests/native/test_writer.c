@@ -274,12 +274,13 @@ static void draw_some(void) {
     uint64_t keys[24];
     uint32_t drawable;
     uint64_t total = model_total(&model, &drawable);
-    struct rp_sample request = {.count = 1 + (uint32_t)roll(24), .mode = (uint8_t)roll(2)};
+    uint64_t most = model.config->fifo ? 3 : 24; /* few wait there */
+    struct rp_sample request = {.count = 1 + (uint32_t)roll(most), .mode = (uint8_t)roll(2)};
     static const uint32_t mixes[] = {0, 0, 1u << 30, UINT32_MAX};
     request.uniform = request.mode == RP_SAMPLE_STRATIFIED ? 0 : mixes[roll(4)];
     request.plan = (uint16_t)roll(model.config->plan_count);
     int status = rp_table_draw(&walk.fixture.table, &request, &head, items);
-    CHECK(status == (drawable ? RP_OK : -RP_NOTHING_DRAWABLE));
+    CHECK(status == model_may_draw(&model, &request));
     if (status < 0) {
         return;
     }
@@ -291,7 +292,8 @@ static void draw_some(void) {
     for (uint32_t i = 0; i < request.count; i++) {
         const struct model_step *s = model_at(&model, keys[i]);
         CHECK(items[i].key == keys[i], "draw %u", i);
-        CHECK(items[i].mass == s->mass && items[i].behind == s->behind
+        CHECK(items[i].mass == (model.config->fifo ? RP_POWER_ONE : s->mass));
+        CHECK(items[i].behind == s->behind
               && items[i].ahead == s->ahead);
     }
 }
@@ -489,5 +491,12 @@ int main(void) {
     config.writers_max = 3;
     config.window = 21;
     take_walk("wide", &config, seed + 5);
+    config.capacity = 100;
+    config.window = 2;
+    config.alpha = 0;
+    config.fifo = 1;
+    config.samples_per_insert = 1;
+    config.error_max = 40;
+    take_walk("queue", &config, seed + 6);
     return check_done("test_writer");
 }

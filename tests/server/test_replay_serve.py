@@ -64,7 +64,8 @@ def test_the_header_and_the_compiler_of_configs_agree_field_by_field():
     limiter = SamplesPerInsert(2.5, 1011, error_buffer=(977.0, 3011.0))
     made = table(plan=NStep(2), capacity=5000, writers=3, streams=5, window=70, limiter=limiter)
     options = ServerOptions(**numbers, seed=17)
-    written, raw = compile_tables([made], options), Config((made,), options, 17).raw
+    config = Config((made,), options, 17)  # owns what config.raw points to
+    written, raw = compile_tables([made], options), config.raw
     at = 0
     for name, given in (("rp_compiled_head", raw), ("rp_compiled_table", raw.tables[0])):
         layout = struct_of(name)

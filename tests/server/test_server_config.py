@@ -13,6 +13,7 @@ from deploy.table import server_toml
 from replay_server import (
     Column,
     ConfigError,
+    Fifo,
     MinSize,
     NStep,
     Prioritized,
@@ -89,6 +90,27 @@ def test_a_pad_beside_columns_is_the_observations(tmp_path):
     )
     step = config.load(path).tables[0].step
     assert [column.pad for column in step] == ["first", "zero", "zero"]
+
+
+def test_a_queue_has_its_size_and_nothing_else_of_how_it_is_drawn(tmp_path):
+    """Given `fifo`. Expect Fifo(size), and the core told so; with a sampler's or limiter's key, a
+    sentence that names it."""
+    path = tmp_path / "server.toml"
+    table = COLUMNS + "fifo = 192\n"
+    path.write_text(table)
+    loaded = config.load(path)
+    assert loaded.tables[0].sampler == Fifo(192)
+    held = Config(loaded.tables, loaded.options, 0)
+    told = held.raw.tables[0]
+    assert (told.fifo, told.alpha, told.min_size) == (1, 0.0, 1)
+    assert (told.samples_per_insert, told.error_min, told.error_max) == (1.0, 0.0, 192.0)
+    for line in ('sampler = "uniform"', "alpha = 0.6", "min_size = 1", "samples_per_insert = 1.0"):
+        path.write_text(f"{table}{line}\n")
+        with pytest.raises(ConfigError, match=f"draws in order: leave {line.split()[0]} out"):
+            config.load(path)
+    path.write_text(COLUMNS + "fifo = true\n")
+    with pytest.raises(ConfigError, match="fifo is True; expected a whole number"):
+        config.load(path)
 
 
 def test_named_plans(tmp_path):

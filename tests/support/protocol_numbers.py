@@ -64,6 +64,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("padded with zeros to [32] bytes", "RP_NAME_BYTES"),
     ("less than [4] windows beyond it (", "RP_STEPS_AHEAD"),
     ("at most [65536] divided by reach_behind", "RP_WORK_MAX"),
+    ("or above [16000], since", "RP_QUEUE_BATCH_MAX"),
     (
         "window of [1024], the first PUSH of the first writer of a large table may begin at "
         "sequence [68] and not at [69]",

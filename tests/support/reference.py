@@ -202,6 +202,14 @@ class Replay:
             slots.append(int(np.searchsorted(cumulative, np.uint64(target), side="right")))
         return self._batch(slots, total, len(positive), beta, uniform)
 
+    def pop(self, count: int) -> Batch:
+        """A queue's draw: the `count` oldest items with a mass, which they have no more then."""
+        there = np.flatnonzero(self.leaf).tolist()
+        oldest = sorted(there, key=lambda slot: (slot - self.head) % self.capacity)[:count]
+        batch = self._batch(oldest, int(self.leaf.sum()), len(there), 0.0, 0)
+        self.leaf[oldest] = 0
+        return batch
+
     def update(self, keys: Any, priorities: Any) -> tuple[int, int, int]:
         """(applied, stale, unknown); of one key's several priorities the last counts."""
         applied = stale = unknown = 0
