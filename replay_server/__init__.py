@@ -54,7 +54,7 @@ _HOMES = {
     "server": ("Server", "ServerOptions"),
     "spec": ("Column", "Spec", "SpecError", "spec_from"),
     "stacking": ("FrameStack", "stacks_from_frames"),
-    "table": ("MinSize", "Prioritized", "SamplesPerInsert", "Table", "Uniform"),
+    "table": ("Fifo", "MinSize", "Prioritized", "SamplesPerInsert", "Table", "Uniform"),
     "writer": ("Writer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -108,6 +108,7 @@ if TYPE_CHECKING:  # the names above, for type checkers and editors, which run n
     from .spec import spec_from as spec_from
     from .stacking import FrameStack as FrameStack
     from .stacking import stacks_from_frames as stacks_from_frames
+    from .table import Fifo as Fifo
     from .table import MinSize as MinSize
     from .table import Prioritized as Prioritized
     from .table import SamplesPerInsert as SamplesPerInsert

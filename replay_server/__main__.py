@@ -293,9 +293,10 @@ def _print_tables(tables: Sequence[Any], url: str, memory: int, later: int) -> N
     """What is served, and the bytes it takes; `later` of them only as weights are published."""
     for table in tables:
         plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
+        limiter = "" if table.layout.fifo else f"; {table.limiter}"
         print(
             f"table {table.name!r}: {table.capacity:,} steps of {table.step.record_size:,} bytes "
-            f"({', '.join(table.step.names)}); items {plans}; {table.sampler}; {table.limiter}"
+            f"({', '.join(table.step.names)}); items {plans}; {table.sampler}{limiter}"
         )
     print(
         f"taking {memory / 2**20:,.1f} MiB for {url}; {later / 2**20:,.1f} MiB of them only as "

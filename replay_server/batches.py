@@ -133,7 +133,8 @@ class Batches:
     columns or plans. The thread that takes the first batch is the only one that may take.
 
     taken     batches that were returned
-    short     batches that were overwritten on their way, and asked for again
+    short     batches that were overwritten on their way, and asked for again; on a table of Fifo
+              next() raises the ShortBatch, whose `batch` has the items that arrived
     waited    seconds that callers waited for a batch that the server was free to send
     limited   seconds that callers waited for the limiter, or for the table's minimum size
     """
@@ -278,6 +279,8 @@ class Batches:
                     batch = self._land(self._ring[0], deadline, ends)
                 except ShortBatch as error:
                     self.short, short = self.short + 1, error
+                    if self._ring[0].draw.fifo:  # what arrived is drawn once: error.batch has it
+                        raise
                     continue
                 if batch is not None:
                     self._turn()

@@ -195,7 +195,7 @@ class Client:
         OverBudget where it never would: above batch_max, or the limiter's bounds."""
         count, remote = checked_count(count), self._look_up(table)
         expect_drawn(self.limits, remote, count)
-        return not missing(count, remote.raw)
+        return not missing(count, remote.raw, remote.fifo)
 
     def reset(self, table: str, timeout: float | None = None) -> None:
         """Empties the table. Its keys become stale, and its writers end: open new ones. Rows that

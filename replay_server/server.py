@@ -373,9 +373,9 @@ class Config:
             ]
             plan.name, plan.pick_count = given.name.encode(), len(pairs)
             plan.picks = self.keep(ffi.new("struct rp_pick[]", pairs))
-        limits = table.limiter._bounds()
-        raw.min_size, raw.samples_per_insert, raw.error_min, raw.error_max = limits
-        raw.alpha = table.sampler.alpha
+        bounds = table._bounds()
+        raw.min_size, raw.samples_per_insert, raw.error_min, raw.error_max = bounds
+        raw.alpha, raw.fifo = table.sampler.alpha, layout.fifo
         raw.writers_max, raw.streams_max = table.writers, table.streams
         raw.window, raw.pieces_max = table._resolved_window(), table._pieces_max()
         document = layout.document()

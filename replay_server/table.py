@@ -64,6 +64,38 @@ class Uniform:
 
 
 @dataclass(frozen=True)
+class Fifo(Keyworded):
+    """Items are drawn in the order of their steps, each once; writers wait while `size` items wait
+    to be drawn.
+
+    size      items that wait at most. A batch holds at most so many, and at most 16000: a larger
+              one is refused (OverBudget). A batch waits until all of its items are there
+
+    No item is drawn twice, so none has a priority to update, and importance weights are 1. An item
+    that is created with priority 0 is never drawn. An item that is overwritten before it was drawn
+    is gone, and lets a writer go on. So is one of a draw that was given up: let draws wait. A batch
+    is read from the ring while it travels: a capacity of a few times the rows of `size` items keeps
+    it there.
+    """
+
+    _MEANT: ClassVar[dict[str, str]] = {"max_size": "size", "capacity": "size"}
+
+    size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", whole("Fifo(size)", self.size, 1, CAPACITY_MAX))
+
+    @property
+    def alpha(self) -> float:
+        """0: priorities make no difference, but for 0 itself."""
+        return 0.0
+
+    def _bounds(self) -> tuple[int, float, float, float]:
+        """(min_size, samples_per_insert, error_min, error_max) as the engine takes them."""
+        return 1, 1.0, 0.0, float(self.size)
+
+
+@dataclass(frozen=True)
 class MinSize(Keyworded):
     """Nothing is drawn until `items` items were created, counted since the table was emptied."""
 
@@ -167,6 +199,7 @@ class Layout:
 
     spec: Spec
     plans: tuple[PlanLayout, ...]
+    fifo: bool = False  # items are drawn in order, each once
 
     @property
     def behind(self) -> int:
@@ -187,14 +220,16 @@ class Layout:
 
     def document(self) -> bytes:
         """The canonical JSON that travels with the table: equal layouts give equal bytes."""
-        document = {
+        document: dict[str, Any] = {
             "spec": json.loads(self.spec.to_json()),
             "plans": [[layout.name, json.loads(layout.plan.to_json())] for layout in self.plans],
         }
+        if self.fifo:
+            document["order"] = "fifo"
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
-def layout_for(spec: Spec, plans: Mapping[str, Plan]) -> Layout:
+def layout_for(spec: Spec, plans: Mapping[str, Plan], fifo: bool = False) -> Layout:
     """Works out where every column of every plan lies in an item; SpecError if a plan cannot be."""
     layouts = []
     for name, plan in plans.items():
@@ -205,7 +240,7 @@ def layout_for(spec: Spec, plans: Mapping[str, Plan]) -> Layout:
             parts.append((column.name, steps, end, steps * column.size))
             end += steps * column.size
         layouts.append(PlanLayout(name, plan, resolved, tuple(parts), -(-end // 8) * 8))
-    return Layout(spec, tuple(layouts))
+    return Layout(spec, tuple(layouts), fifo)
 
 
 def layout_of(document: bytes) -> Layout:
@@ -214,11 +249,13 @@ def layout_of(document: bytes) -> Layout:
         parsed = json.loads(document)
         spec = Spec.from_json(json.dumps(parsed["spec"]))
         plans = {str(name): plan_from_json(json.dumps(plan)) for name, plan in parsed["plans"]}
+        if (order := parsed.get("order")) not in (None, "fifo"):
+            raise SpecError(f"a table whose order is {order!r}: a newer version's, which draws it")
     except SpecError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise SpecError(f"not a table document: {error!r}") from error
-    return layout_for(spec, plans)
+    return layout_for(spec, plans, order == "fifo")
 
 
 @dataclass(frozen=True)
@@ -229,8 +266,8 @@ class Table(Keyworded):
     step      Spec: the columns of one step
     plan      what a sampled item holds: one plan, or {name: plan}; Row() by default
     capacity  steps that are kept; the oldest are overwritten first
-    sampler   Prioritized(alpha) or Uniform()
-    limiter   MinSize(n) or SamplesPerInsert(ratio, min_size, error_buffer)
+    sampler   Prioritized(alpha), Uniform() or Fifo(size)
+    limiter   MinSize(n) or SamplesPerInsert(ratio, min_size, error_buffer); Fifo is its own
     writers   writers at once, from all machines; one machine may have all of them
     streams   episodes that are open at once in one writer
     window    steps that one writer may have unanswered; None: the largest legal number up to 8192.
@@ -246,7 +283,7 @@ class Table(Keyworded):
     step: Spec
     plan: Plan | Mapping[str, Plan] = field(default_factory=Row)
     capacity: int = 100_000
-    sampler: Prioritized | Uniform = field(default_factory=Prioritized)
+    sampler: Prioritized | Uniform | Fifo = field(default_factory=Prioritized)
     limiter: MinSize | SamplesPerInsert = field(default_factory=MinSize)
     writers: int = 4
     streams: int = 64
@@ -264,7 +301,8 @@ class Table(Keyworded):
             )
         where = f"table {self.name!r}: "
         one_of(f"{where}step", self.step, (Spec,), "spec_from(env)")
-        one_of(f"{where}sampler", self.sampler, (Prioritized, Uniform), "Prioritized(0.6)")
+        samplers = (Prioritized, Uniform, Fifo)
+        one_of(f"{where}sampler", self.sampler, samplers, "Prioritized(0.6)")
         one_of(f"{where}limiter", self.limiter, (MinSize, SamplesPerInsert), "MinSize(1000)")
         plans = self.plan if isinstance(self.plan, Mapping) else {DEFAULT_PLAN: self.plan}
         if not 0 < len(plans) <= PLANS_MAX:
@@ -291,20 +329,26 @@ class Table(Keyworded):
                 f"writer{'s' * (self.writers != 1)} with a window of {self.window or 1} steps "
                 f"each; the smallest legal capacity is {smallest}"
             )
-        least = self.limiter._bounds()[0]
         most = self.capacity - self._resolved_window() * self.writers
+        if isinstance(self.sampler, Fifo):
+            _expect_queue(where, self.sampler, self.limiter, most)
+        least = self._bounds()[0]
         if least > most:
             raise ConfigError(
                 f"{where}a minimum size of {least} items is never reached: a capacity of "
                 f"{self.capacity} steps holds at most {most}, beside the windows of "
                 f"{self.writers} writers; ask for fewer, or give it more capacity"
             )
-        layout = layout_for(self.step, dict(plans))
+        layout = layout_for(self.step, dict(plans), isinstance(self.sampler, Fifo))
         object.__setattr__(self, "layout", layout)
         if layout.ahead or layout.behind:  # its items are cut out of episodes
             require_steps(where, self.step)
         for plan in plans.values():
             _require_facts(where, self.step, plan)
+
+    def _bounds(self) -> tuple[int, float, float, float]:
+        """(min_size, samples_per_insert, error_min, error_max) as the engine takes them."""
+        return (self.sampler if isinstance(self.sampler, Fifo) else self.limiter)._bounds()
 
     def _resolved_window(self) -> int:
         """The window that the engine gets."""
@@ -315,6 +359,20 @@ class Table(Keyworded):
     def _pieces_max(self) -> int:
         """Datagrams one step may need, at the smallest mtu a client may have."""
         return min(PIECES_MAX, -(-self.step.record_size // PIECE_BYTES_MIN))
+
+
+def _expect_queue(where: str, queue: Fifo, limiter: MinSize | SamplesPerInsert, most: int) -> None:
+    """ConfigError where a table of at most `most` items is no such queue."""
+    if limiter != MinSize():
+        raise ConfigError(
+            f"{where}{queue} says already when writers and draws wait, so it goes with no limiter "
+            f"such as {limiter}: leave limiter out"
+        )
+    if queue.size > most:
+        raise ConfigError(
+            f"{where}{queue} never holds a writer back: the table holds at most {most} items, "
+            "beside the windows of its writers; ask for fewer, or give it more capacity"
+        )
 
 
 def require_steps(where: str, spec: Spec) -> None:

@@ -102,7 +102,7 @@ static int read_table(struct cursor *cursor, struct rp_table_config *table, stru
         return -1;
     }
     memcpy(&head, at, sizeof head);
-    if (head.reserved || head.column_count > RP_COLUMNS_MAX || head.plan_count > RP_PLANS_MAX
+    if (head.column_count > RP_COLUMNS_MAX || head.plan_count > RP_PLANS_MAX
         || head.spec_bytes > RP_SPEC_BYTES_MAX) {
         return refuse(cursor->error, "a table has %u columns, %u plans and a spec of %u bytes; the "
                       "limits are %u, %u and %u", head.column_count, head.plan_count,
@@ -113,7 +113,7 @@ static int read_table(struct cursor *cursor, struct rp_table_config *table, stru
         .column_count = head.column_count, .plans = plans, .plan_count = head.plan_count,
         .alpha = head.alpha, .min_size = head.min_size,
         .samples_per_insert = head.samples_per_insert, .error_min = head.error_min,
-        .error_max = head.error_max, .writers_max = head.writers_max,
+        .error_max = head.error_max, .fifo = head.fifo, .writers_max = head.writers_max,
         .streams_max = head.streams_max, .window = head.window, .pieces_max = head.pieces_max,
         .spec_bytes = head.spec_bytes};
     int wrong = read_name(cursor, table->name, head.name) || read_columns(cursor, table);

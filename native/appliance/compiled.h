@@ -64,7 +64,7 @@ struct rp_compiled_table {
     uint32_t window;
     uint32_t pieces_max;
     uint32_t spec_bytes;
-    uint32_t reserved; /* 0 */
+    uint32_t fifo;
     double alpha;
     uint64_t min_size;
     double samples_per_insert;

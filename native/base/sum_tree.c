@@ -205,6 +205,20 @@ void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t 
     }
 }
 
+uint32_t rp_tree_rank(const struct rp_tree *t, uint32_t slot) {
+    uint32_t at = slot / RP_TREE_FANOUT;
+    uint32_t rank = 0;
+    assert(slot < t->capacity);
+    for (uint32_t i = at * RP_TREE_FANOUT; i < slot; i++) {
+        rank += t->mass[0][i] != 0;
+    }
+    for (uint32_t level = 1; level <= t->top; level++) {
+        rank += at % RP_TREE_FANOUT ? t->count[level][at - 1] : 0;
+        at /= RP_TREE_FANOUT;
+    }
+    return rank;
+}
+
 /* What entry j of a level has to be, given the entry before it and the level below. */
 static uint64_t entry_mass(const struct rp_tree *t, uint32_t level, size_t j, size_t groups) {
     uint64_t before = j % RP_TREE_FANOUT ? t->mass[level][j - 1] : 0;

@@ -105,6 +105,9 @@ void rp_tree_draw(const struct rp_tree *t, const uint64_t *targets, uint32_t *sl
 /* For each rank in [0, count): the positive leaf with exactly `rank` positive leaves before it. */
 void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t *slots, size_t n);
 
+/* How many positive leaves lie before `slot`. Cost: one group a level. */
+uint32_t rp_tree_rank(const struct rp_tree *t, uint32_t slot);
+
 /* Assert every invariant above. Cost: one pass over everything. */
 void rp_tree_check(const struct rp_tree *t);
 

@@ -41,6 +41,9 @@ struct rp_table_config {
     double samples_per_insert; /* 0 = no limiter; else Reverb's rule with the two bounds below */
     double error_min;
     double error_max;
+    /* 1: a queue. Items are drawn oldest step first, each once, and writers wait while error_max
+     * items wait to be drawn. Then alpha 0, samples_per_insert 1, error_min 0, min_size 1 */
+    uint32_t fifo;
     uint32_t writers_max;
     uint32_t streams_max;   /* of one writer */
     /* sequences one writer may have unanswered; window * writers_max <= capacity / 16 */

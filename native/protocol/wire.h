@@ -46,6 +46,7 @@ enum rp_wire_limits {
     RP_SESSIONS_MAX = 4096,
     RP_WINDOW_MAX = 1 << 16, /* sequences one writer may have unanswered */
     RP_BATCH_MAX = 1 << 16,
+    RP_QUEUE_BATCH_MAX = 16000, /* items of one batch of a queue: one transaction takes them out */
     RP_RECORDS_MAX = 64,   /* sample records a session keeps */
     RP_UPDATE_RECORDS = 64,
     RP_SPEC_BYTES_MAX = 1 << 16,

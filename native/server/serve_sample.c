@@ -107,7 +107,10 @@ static int check(const struct rp_call *call, const struct rp_table *table,
     if (request->count == 0 || call->view.message->id == 0) {
         return -RP_BAD_ARGUMENT;
     }
-    if (request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0) {
+    int stratified = request->mode == RP_SAMPLE_STRATIFIED;
+    int draws = request->mode != RP_SAMPLE_KEYS;
+    if ((stratified && request->uniform != 0)
+        || (draws && (stratified || request->uniform != 0) && rp_table_fifo(table))) {
         return -RP_BAD_ARGUMENT;
     }
     if (request->plan >= rp_table_plan_count(table)) {

@@ -62,7 +62,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 /* One more where a field of the region's structures changes its size, order or meaning. The numbers
  * that go along are in tests/native/test_region_layout.c and test_config.c. What a process keeps
  * behind the segments is its own and may change freely. */
-enum rp_region_version { RP_REGION_VERSION = 13 };
+enum rp_region_version { RP_REGION_VERSION = 14 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 

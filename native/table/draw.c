@@ -9,6 +9,8 @@
 #include "base/prefetch.h"
 #include "table/store.h"
 
+_Static_assert(RP_QUEUE_BATCH_MAX + 64 <= RP_INTENT_WORDS, "a draw is one transaction");
+
 /* What a stratified draw needs to walk its bounds floor(i * total / count) without 128-bit
  * divisions. */
 struct strata {
@@ -91,6 +93,19 @@ static void draw_mixed(struct rp_table *table, uint32_t uniform, struct rp_rando
     prefetch_slots(p, p->slots_drawn, count);
 }
 
+/* Slots of items [first, first + count) of a queue, the oldest key first: ranks go round from the
+ * slot that the ring overwrites next, before which there are `before` drawable ones. */
+static void draw_oldest(struct rp_table *table, uint32_t before, uint32_t first, uint32_t count) {
+    struct rp_table_private *p = table->private;
+    uint64_t drawable = rp_tree_count(&table->tree);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t rank = (uint64_t)before + first + i;
+        p->ranks[i] = (uint32_t)(rank < drawable ? rank : rank - drawable);
+    }
+    rp_tree_draw_rank(&table->tree, p->ranks, p->slots_drawn, count);
+    prefetch_slots(p, p->slots_drawn, count);
+}
+
 static void fill_items(const struct rp_table_private *p, struct rp_batch_item *items,
                        uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
@@ -116,6 +131,34 @@ static void fill_head(const struct rp_table *table, const struct rp_sample *requ
                               .capacity = table->private->capacity};
 }
 
+/* A drawn item keeps its place in the ring, to be read from; without a mass it is drawn no more. */
+static int draw_queue(struct rp_table *table, const struct rp_sample *request,
+                      struct rp_batch *head, struct rp_batch_item *items) {
+    struct rp_table_private *p = table->private;
+    uint32_t before = rp_tree_rank(&table->tree, p->head_slot);
+    if (request->mode != RP_SAMPLE_INDEPENDENT || request->uniform != 0
+        || request->count > RP_QUEUE_BATCH_MAX) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (request->count > rp_tree_count(&table->tree)) {
+        return -RP_NOTHING_DRAWABLE;
+    }
+    RP_SITE();
+    fill_head(table, request, head);
+    for (uint32_t first = 0; first < request->count; first += RP_DRAW_CHUNK) {
+        uint32_t left = request->count - first;
+        uint32_t count = rp_min(left, RP_DRAW_CHUNK);
+        draw_oldest(table, before, first, count);
+        fill_items(p, items + first, count);
+        for (uint32_t i = 0; i < count; i++) {
+            rp_leaf_set(table, p->slots_drawn[i], 0);
+        }
+    }
+    rp_intent_set(table->intent, &table->header->sampled,
+                  table->header->sampled + request->count);
+    return RP_OK;
+}
+
 int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struct rp_batch *head,
                   struct rp_batch_item *items) {
     struct rp_table_header *header = table->header;
@@ -129,6 +172,9 @@ int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struc
     }
     if (rp_tree_count(&table->tree) == 0) {
         return -RP_NOTHING_DRAWABLE;
+    }
+    if (header->facts.fifo) {
+        return draw_queue(table, request, head, items);
     }
     RP_SITE();
     fill_head(table, request, head);

@@ -144,6 +144,23 @@ static int check_capacity(const struct rp_table_config *c, const struct rp_table
     return 0;
 }
 
+/* A queue's limiter counts what can be drawn, so of Reverb's numbers only the upper bound is left. */
+static int check_queue(const struct rp_table_config *c, char error[256]) {
+    uint64_t most = c->capacity - (uint64_t)c->window * c->writers_max;
+    if (c->fifo != 1 || c->alpha != 0 || c->samples_per_insert != 1 || c->error_min != 0
+        || c->min_size > 1) {
+        REFUSE("table %s: fifo is 0 or 1, and with 1 alpha is 0, samples_per_insert 1, error_min 0 "
+               "and min_size 1",
+               c->name);
+    }
+    if (!(c->error_max >= 1 && c->error_max <= (double)most)) {
+        REFUSE("table %s: a queue of %g items, expected 1 to %llu: the capacity without the "
+               "windows of its writers",
+               c->name, c->error_max, (unsigned long long)most);
+    }
+    return 0;
+}
+
 static int check_numbers(const struct rp_table_config *c, char error[256]) {
     struct rp_power power;
     double rate = c->samples_per_insert;
@@ -152,6 +169,9 @@ static int check_numbers(const struct rp_table_config *c, char error[256]) {
     }
     if (!(rate >= 0 && rate <= 1e9)) {
         REFUSE("table %s: %g samples per insert, expected 0 (no limiter) to 1e9", c->name, rate);
+    }
+    if (c->fifo) {
+        return check_queue(c, error);
     }
     if (rate > 0
         && !(isfinite(c->error_min) && isfinite(c->error_max)
@@ -168,8 +188,8 @@ int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *f
                   char error[256]) {
     memset(facts, 0, sizeof *facts);
     if (check_name("a table", config->name, error) < 0 || check_limits(config, error) < 0
-        || check_numbers(config, error) < 0 || check_columns(config, error) < 0
-        || check_plans(config, facts, error) < 0 || check_capacity(config, facts, error) < 0) {
+        || check_columns(config, error) < 0 || check_plans(config, facts, error) < 0
+        || check_capacity(config, facts, error) < 0 || check_numbers(config, error) < 0) {
         return -RP_BAD_ARGUMENT;
     }
     memcpy(facts->name, config->name, RP_NAME_BYTES);
@@ -177,6 +197,7 @@ int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *f
     facts->samples_per_insert = config->samples_per_insert;
     facts->error_min = config->error_min;
     facts->error_max = config->error_max;
+    facts->fifo = config->fifo;
     facts->min_size = config->min_size > 0 ? config->min_size : 1;
     facts->capacity = config->capacity;
     facts->step_bytes = config->step_bytes;

@@ -25,6 +25,16 @@
  *
  * What each side waits for is reported as a number of items of the other side.
  *
+ * A queue (fifo) counts what lies in it instead:
+ *
+ *     error = items that can be drawn now,    0 <= error <= error_max
+ *
+ * So an item that is overwritten before it was drawn leaves the error too, and holds no writer back
+ * for ever. A batch of m waits where error < m, since no item is drawn twice; there is no minimum.
+ * Where both wait, as above, error < m, and behind group and batch it is error + n - m < n, at most
+ * error_max. A group that makes fewer items than it counted, or overwrites some, may leave the batch
+ * waiting; then error < m <= error_max.
+ *
  * An item counts from when it can be drawn. Where steps become items as they are stored, no step
  * may wait for an earlier one: the earlier one would need the limiter's room for both
  * (rp_table_ordered).
@@ -38,10 +48,39 @@ static uint64_t shortfall(double amount) {
     return amount < 1 ? 1 : amount < 0x1p63 ? (uint64_t)ceil(amount) : INT64_MAX;
 }
 
+/* ---- of a queue ---- */
+
+static int queue_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need) {
+    uint64_t most = (uint64_t)table->header->facts.error_max;
+    uint64_t waiting = rp_tree_count(&table->tree) + items;
+    if (items == 0 || waiting <= most) {
+        return 1;
+    }
+    if (items > most) {
+        return -RP_NEVER_FITS;
+    }
+    *need = waiting - most;
+    return 0;
+}
+
+static int queue_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need) {
+    uint32_t drawable = rp_tree_count(&table->tree);
+    if (count > RP_QUEUE_BATCH_MAX || count > table->header->facts.error_max) {
+        return -RP_NEVER_FITS;
+    }
+    *need = count > drawable ? count - drawable : 0;
+    return *need == 0;
+}
+
+/* ---- of all tables ---- */
+
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need) {
     const struct rp_table_facts *f = &table->header->facts;
     *need = 0;
     uint64_t created = table->header->inserted;
+    if (f->fifo) {
+        return queue_may_insert(table, items, need);
+    }
     if (f->samples_per_insert == 0 || items == 0 || created < f->min_size) {
         return 1;
     }
@@ -67,6 +106,9 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
     double short_by = rate == 0 ? 0 : f->error_min + count - error;
     *need = 0;
     *by_size = 0;
+    if (f->fifo) {
+        return queue_may_sample(table, count, need);
+    }
     if (rate > 0 && count > f->error_max - f->error_min) {
         return -RP_NEVER_FITS;
     }

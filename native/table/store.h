@@ -123,7 +123,7 @@ struct rp_table_facts { /* fixed for the table's life */
     uint32_t pieces_max;
     uint32_t reach_behind;
     uint32_t reach_ahead;
-    uint32_t reserved;
+    uint32_t fifo; /* 1: items are drawn oldest step first, each once */
     struct rp_plan_facts plans[RP_PLANS_MAX];
 };
 

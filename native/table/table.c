@@ -365,6 +365,10 @@ uint64_t rp_table_capacity(const struct rp_table *table) {
     return table->private->capacity;
 }
 
+int rp_table_fifo(const struct rp_table *table) {
+    return table->header->facts.fifo != 0;
+}
+
 uint32_t rp_table_plan_count(const struct rp_table *table) {
     return table->header->facts.plan_count;
 }

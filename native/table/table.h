@@ -121,6 +121,8 @@ uint64_t rp_table_vain(const struct rp_table *table);
 /* Ends what rp_writer_create_items counted last; 1: its links were followed in vain, too. */
 void rp_table_asked(struct rp_table *table, int in_vain);
 uint64_t rp_table_capacity(const struct rp_table *table);
+/* Is it a queue, whose items are drawn oldest step first, each once? */
+int rp_table_fifo(const struct rp_table *table);
 uint32_t rp_table_plan_count(const struct rp_table *table);
 uint32_t rp_table_item_bytes(const struct rp_table *table, uint32_t plan);
 const void *rp_table_spec(const struct rp_table *table, uint32_t *bytes, uint32_t *crc);
@@ -206,7 +208,9 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
 
 /* Draws `request->count` items into head and items (memory nothing names yet) and adds the
  * generator's and limiter's words. RP_OK or -status: NOTHING_DRAWABLE, UNKNOWN_PLAN, BAD_ARGUMENT
- * (stratified with a uniform part). */
+ * (stratified with a uniform part). A queue draws its oldest items in order and adds their leaf
+ * words: they are drawn no more. It takes neither a stratified draw nor a uniform part, and has
+ * NOTHING_DRAWABLE for more than can be drawn. */
 int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struct rp_batch *head,
                   struct rp_batch_item *items);
 /* The same for RP_SAMPLE_KEYS: looks `count` keys up. A key whose step is no item (it never was, or
@@ -214,7 +218,8 @@ int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struc
  * is touched. */
 int rp_table_lookup(const struct rp_table *table, const struct rp_sample *request,
                     const uint64_t *keys, struct rp_batch *head, struct rp_batch_item *items);
-/* Adds the leaf words of `count` updates (at most RP_MTU_MAX / 16); priorities were validated. */
+/* Adds the leaf words of `count` updates (at most RP_MTU_MAX / 16); priorities were validated. In a
+ * queue an item without a mass is stale, whatever took it: it was drawn, or its priority was 0. */
 void rp_table_update(struct rp_table *table, const struct rp_update_entry *entries, uint32_t count,
                      struct rp_updated *result);
 /* After the commits: brings the tree up to date with the leaves that changed. */

@@ -67,6 +67,7 @@ static void compare_spec(struct rp_comparison *c, const char *had, uint32_t had_
 static void compare_facts(struct rp_comparison *c, const struct rp_table_facts *had,
                           const struct rp_table_facts *wants) {
     rp_compare_number(c, "capacity", had->capacity, wants->capacity);
+    rp_compare_number(c, "fifo", had->fifo, wants->fifo);
     rp_compare_real(c, "alpha", had->alpha, wants->alpha);
     rp_compare_number(c, "step bytes", had->step_bytes, wants->step_bytes);
     rp_compare_number(c, "column count", had->column_count, wants->column_count);
@@ -136,8 +137,8 @@ static uint64_t drawn_by(const struct rp_table_facts *limiter, const struct rp_t
         begin = (limiter->error_min + limiter->error_max) / 2; /* there, neither side could go on */
     }
     double drawn = (double)had->inserted * limiter->samples_per_insert - begin;
-    if (limiter->samples_per_insert == 0) {
-        return had->sampled;
+    if (limiter->samples_per_insert == 0 || limiter->fifo) {
+        return had->sampled; /* it holds nobody back */
     }
     return had->inserted < limiter->min_size || drawn <= 0 ? 0
         : drawn < 0x1p63 ? (uint64_t)drawn : INT64_MAX;

@@ -14,7 +14,7 @@
  * Keys are given to slots in turn, so the slot of a key of the last lap was last given to that very
  * key; and a positive leaf is a committed item that was not evicted (table.h). So mostly the leaf
  * answers alone, which the update is about to change anyway, and the slot's words stay unread. */
-static int64_t item_slot(const struct rp_table_private *p, uint64_t key) {
+static int64_t item_slot(const struct rp_table_private *p, uint64_t key, int fifo) {
     if (key >= p->head || key < p->capacity) {
         return -2;
     }
@@ -22,7 +22,7 @@ static int64_t item_slot(const struct rp_table_private *p, uint64_t key) {
         return rp_slot_of(p, key);
     }
     const struct rp_slot *slot = rp_alive(p, key);
-    if (!slot) {
+    if (!slot || fifo) { /* an item of a queue that has no mass was drawn, and stays so */
         return -1;
     }
     if (rp_is_item(slot->item)) {
@@ -45,6 +45,7 @@ void rp_table_update(struct rp_table *table, const struct rp_update_entry *entri
     struct rp_table_private *p = table->private;
     uint64_t maximum = table->header->maximum;
     uint32_t applied = 0;
+    int fifo = table->header->facts.fifo != 0;
     assert(count <= RP_UPDATE_MAX);
     memset(result, 0, sizeof *result);
     for (uint32_t i = 0; i < count && i < RP_UPDATE_AHEAD; i++) {
@@ -54,7 +55,7 @@ void rp_table_update(struct rp_table *table, const struct rp_update_entry *entri
         if (i + RP_UPDATE_AHEAD < count) {
             prefetch_item(table, entries[i + RP_UPDATE_AHEAD].key);
         }
-        int64_t slot = item_slot(p, entries[i].key);
+        int64_t slot = item_slot(p, entries[i].key, fifo);
         if (slot >= 0) {
             p->update_slots[applied] = (uint32_t)slot;
             p->priorities[applied++] = entries[i].priority;

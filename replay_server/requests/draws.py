@@ -58,7 +58,12 @@ class Draw:
         stratified = flag("stratified", stratified)
         if stratified and uniform > 0.0:
             raise ConfigError("stratified draws have no uniform part: give uniform=0")
-        self.table, self.epoch = table.name, table.epoch
+        if table.fifo and (stratified or uniform > 0.0):
+            raise ConfigError(
+                f"table {table.name!r} is Fifo({table.error_max:g}), whose items are drawn in "
+                "order: give neither stratified nor uniform"
+            )
+        self.table, self.epoch, self.fifo = table.name, table.epoch, table.fifo
         index = table.layout.index(plan)
         self.layout = table.layout.plans[index]
         self.shape = LandingShape(self.layout, table.spec, count, table.name)

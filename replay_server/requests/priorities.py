@@ -78,6 +78,7 @@ class Updates:
     ) -> UpdateResult:
         """Sets priorities, float64 [N], of keys [N]: `asked` is the pair. StaleEpoch: the server
         restarted, so look the table up again; keys of another epoch are no error."""
+        table.expect_priorities()
         keys, priorities = asked
         setting: Any = ffi.new(SETTING)
         arguments: tuple = (
@@ -148,6 +149,7 @@ class Updates:
 
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
         """Queues all of them, waiting for room where there is none; else Full."""
+        table.expect_priorities()
         checked_priorities(priorities, len(keys))
         warn_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._warned)
         self._wake(timeout)

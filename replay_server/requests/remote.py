@@ -42,8 +42,10 @@ def rows_ahead(streams: int, steps: float) -> int:
     return max(ceil(min(steps, 1 << 31)), 8 * streams)
 
 
-def missing(count: int, raw: Any) -> int:
+def missing(count: int, raw: Any, fifo: bool) -> int:
     """Items to come in before a batch of `count` is drawn, by what `info_of` returned; 0: none."""
+    if fifo:
+        return max(0, count - raw.count)
     if raw.count == 0 or raw.inserted < raw.min_size:
         return max(1, raw.min_size - raw.inserted)
     if raw.samples_per_insert == 0.0:
@@ -162,8 +164,15 @@ class RemoteTable:
         share = min(WINDOW_DEFAULT, self.capacity // (RESERVED_SHARE * self.writers_max))
         return rows_ahead(streams, min(apart, share))
 
+    @property
+    def fifo(self) -> bool:
+        """Whether it is a queue, a table of Fifo(size), whose size is `error_max`."""
+        return self.layout.fifo
+
     def limiter(self) -> str:
         """The limiter's numbers in one phrase, for errors."""
+        if self.fifo:
+            return f"Fifo({self.error_max:g}): {self.count:,} items wait to be drawn, each once"
         ratio, low, high = self.samples_per_insert, self.error_min, self.error_max
         first = max(self.min_size, floor(high / ratio)) if ratio > 0.0 else 0
         return (
@@ -174,7 +183,7 @@ class RemoteTable:
     def expect_drawn_now(self, count: int, raw: Any, what: str) -> None:
         """LimiterBlocked where items have to come in before a batch of `count` is drawn, OverBudget
         where none would help; by `raw`, what `info_of` returned just now. `what`: of the error."""
-        if need := missing(count, raw):
+        if need := missing(count, raw, self.fifo):
             self.expect_admitted(count, raw)
             raise _native.error("BLOCKED", what, blocked=(need, _native.BY_INSERTS))
 
@@ -182,12 +191,28 @@ class RemoteTable:
         """OverBudget where the limiter never admits a batch of `count`; `raw` is what `info_of`
         returned since this table was looked up."""
         facts = self if raw is None else raw
+        most = min(facts.error_max, lib.RP_QUEUE_BATCH_MAX)
+        if self.fifo and count > most:
+            larger = f", or serve it with Fifo({count})" if most < lib.RP_QUEUE_BATCH_MAX else ""
+            raise OverBudget(
+                f"batches of {count} items of table {self.name!r}: it is Fifo({facts.error_max:g}),"
+                f" which draws no item twice, at most {most:g} at once; ask for "
+                f"fewer{larger}"
+            )
         width = facts.error_max - facts.error_min
         if facts.samples_per_insert > 0.0 and count > width:
             raise OverBudget(
                 f"batches of {count} items of table {self.name!r}: its limiter admits at most "
                 f"{floor(width)} at once; ask for fewer, or give the limiter an error_buffer of "
                 f"{count // 2 + 1} at least"
+            )
+
+    def expect_priorities(self) -> None:
+        """ConfigError where its items have no priorities to set."""
+        if self.fifo:
+            raise ConfigError(
+                f"table {self.name!r} is Fifo({self.error_max:g}): its items are drawn in order, "
+                "each once, so there are no priorities to update"
             )
 
     def holds_transitions(self) -> bool:

@@ -51,7 +51,7 @@ def _table(raw: Any) -> bytes:
     head = TABLE.pack(
         ffi.string(raw.name),
         *(raw.capacity, raw.step_bytes, raw.column_count, raw.plan_count, raw.writers_max),
-        *(raw.streams_max, raw.window, raw.pieces_max, raw.spec_bytes, 0),
+        *(raw.streams_max, raw.window, raw.pieces_max, raw.spec_bytes, raw.fifo),
         *(raw.alpha, raw.min_size, raw.samples_per_insert, raw.error_min, raw.error_max),
     )
     columns = (raw.columns[i] for i in range(raw.column_count))

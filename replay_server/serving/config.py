@@ -20,6 +20,8 @@
     min_size = 1000                items before the first draw
     samples_per_insert = 4.0       draws of each item on average; without: no limit
     error_buffer = 400.0           how far off that inserts and draws may run ahead
+    fifo = 1024                    in place of all from sampler on: items are drawn in order, each
+                                   once, and writers wait while so many wait to be drawn
     writers = 4
     streams = 64
 
@@ -44,12 +46,22 @@ from ..spec import PADS, Column, Spec, SpecError, spec_from
 from ..support.arguments import nearest
 from ..support.toml import parsed
 from ..support.values import HUGE, real, whole
-from ..table import ITEMS_MAX, MinSize, Prioritized, SamplesPerInsert, Table, Uniform
+from ..table import (
+    CAPACITY_MAX,
+    ITEMS_MAX,
+    Fifo,
+    MinSize,
+    Prioritized,
+    SamplesPerInsert,
+    Table,
+    Uniform,
+)
 
 Options = TypeVar("Options", ServerOptions, MetricsOptions)
+DRAWING = ("sampler", "alpha", "min_size", "samples_per_insert", "error_buffer")
 TABLE_FIELDS = (
     *("name", "capacity", "env", "columns", "pad", "plan", "plans"),
-    *("sampler", "alpha", "min_size", "samples_per_insert", "error_buffer"),
+    *(*DRAWING, "fifo"),
     *("writers", "streams", "window"),
 )
 
@@ -245,7 +257,12 @@ def _renamed(given: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
     return {names[name]: value for name, value in given.items()}
 
 
-def _sampler(section: Mapping[str, Any], where: str) -> Prioritized | Uniform:
+def _sampler(section: Mapping[str, Any], where: str) -> Prioritized | Uniform | Fifo:
+    if "fifo" in section:
+        for name in DRAWING:
+            if name in section:
+                raise ConfigError(f"{where}: a table with fifo draws in order: leave {name} out")
+        return Fifo(whole(f"{where}: fifo", section["fifo"], 1, CAPACITY_MAX))
     kind = section.get("sampler", "prioritized")
     if kind not in ("prioritized", "uniform"):
         raise ConfigError(f"{where}: sampler is {kind!r}; expected 'prioritized' or 'uniform'")

@@ -9,7 +9,7 @@ import replay_server
 NAMES = {
     "replay_server": """
         Autoreset Batch Batches Client ClosedError Column ConfigError EngineError
-        ForkedError FrameStack Full Insecure ItemsFailed Keys LimiterBlocked MinSize NStep
+        Fifo ForkedError FrameStack Full Insecure ItemsFailed Keys LimiterBlocked MinSize NStep
         NoRoom NotAuthorised NothingDrawable Offsets OverBudget Plan Prioritized Ready
         ReplayError Row Rows RowsDropped SamplesPerInsert Sequence Server ServerOptions
         ServerRestarted SessionExpired ShortBatch Spec SpecError SpecMismatch StaleEpoch

@@ -109,7 +109,7 @@ static const struct row rows[] = {
     FIELD(rp_table_facts, pieces_max, 112, 4),
     FIELD(rp_table_facts, reach_behind, 116, 4),
     FIELD(rp_table_facts, reach_ahead, 120, 4),
-    FIELD(rp_table_facts, reserved, 124, 4),
+    FIELD(rp_table_facts, fifo, 124, 4),
     FIELD(rp_table_facts, plans, 128, 384),
     WHOLE(rp_table_facts, 512),
     FIELD(rp_plan_facts, name, 0, 32),
