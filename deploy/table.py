@@ -77,7 +77,7 @@ def server_toml(settings: Preset, *, url: str, seed: int) -> str:
     table = table_for(settings)
     lines = ["[server]", f'url = "{url}"', f"seed = {seed}"]
     lines += [f"{k} = {v}" for k, v in needed(settings).items()]
-    lines += ["", "[[table]]", f'name = "{TABLE}"', f"capacity = {settings.capacity}"]
+    lines += ["", "[[table]]", f'name = "{TABLE}"']
     lines += _drawn_once(settings, table) if settings.algorithm == "ppo" else _drawn_often(settings)
     lines += [f"writers = {table.writers}", f"streams = {table.streams}", ""]
     return "\n".join(lines)
@@ -85,7 +85,8 @@ def server_toml(settings: Preset, *, url: str, seed: int) -> str:
 
 def _drawn_often(settings: Preset) -> list[str]:
     """The keys of a table of transitions."""
-    lines = [f'env = "{settings.env}"', f'pad = "{settings.pad}"', f"alpha = {settings.alpha}"]
+    lines = [f'env = "{settings.env}"', f'pad = "{settings.pad}"']
+    lines += [f"capacity = {settings.capacity}", f"alpha = {settings.alpha}"]
     lines += [f"plan = {{ n_step = {settings.n}, stack = {settings.stack} }}"]
     lines += [f"min_size = {settings.min_size}"]
     if settings.samples_per_insert is not None:
@@ -95,7 +96,7 @@ def _drawn_often(settings: Preset) -> list[str]:
 
 
 def _drawn_once(settings: Preset, table: Table) -> list[str]:
-    """The keys of a queue of segments, whose steps have one column more than their environment's."""
+    """The keys of a queue of segments, whose steps have one more column."""
     lines = ["columns = ["]
     for column in table.step:
         shape = list(column.shape)
@@ -104,4 +105,4 @@ def _drawn_once(settings: Preset, table: Table) -> list[str]:
             f'pad = "{column.pad}" }},'
         )
     lines += ["]", f"plan = {{ sequence = {settings.rollout}, n_step = 1 }}"]
-    return [*lines, 'sampler = "fifo"', f"size = {table.sampler.size}"]
+    return [*lines, f"capacity = {settings.capacity}", f"fifo = {table.sampler.size}"]

@@ -10,9 +10,10 @@ An algorithm is a torch module. Its children are the parts that a checkpoint hol
                                  kept in one place (central.py)
     take(tensors, before, step)  those of another learner
 
-ppo learns from each rollout several times, in parts: `batches_of` puts that between the learner and
-its replay. An algorithm knows nothing of where it runs, nor the loop of it: neither plan nor server names one. Another
-one is a file like dqn.py and sac.py, and a name here, in actions.py and in presets.py.
+ppo learns from each rollout several times, in parts: `batches_of` puts that between a learner and
+its replay. An algorithm knows nothing of where it runs, nor the loop of it: neither plan nor server
+names one. Another one is a file like dqn.py and sac.py, and a name here, in actions.py and in
+presets.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ returns R are estimated once a rollout:
 A is brought to mean 0 and deviation 1 within each minibatch. What came of an action that was chosen
 by older weights is still right, up to the clipping: the ratio is to the policy that chose it.
 
-Arguments are torch tensors; a shape in brackets follows each: B segments, T steps, M of a minibatch.
+Arguments are torch tensors; a shape in brackets follows each: B segments, T steps, M of a part.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from learner.ppo import Steps
 from replay_server.training.loop import Priorities
@@ -32,6 +33,11 @@ class Minibatch:
         return len(self.steps)
 
     @property
+    def weights(self) -> Tensor:
+        """float32 [M]: 1."""
+        return self.steps.weights
+
+    @property
     def ahead(self) -> np.ndarray:
         """As a batch of transitions has it."""
         return np.ones(len(self), np.int64)
@@ -44,10 +50,12 @@ class Minibatch:
     probabilities = drawables
 
     @property
-    def data(self) -> dict[str, Any]:
-        """What an error looks through for numbers that are not finite."""
-        names = ("log_probs", "advantages", "returns")
-        return {name: getattr(self.steps, name) for name in names}
+    def data(self) -> dict[str, Tensor]:
+        """Its parts, by name."""
+        seen = self.steps.observations
+        parts = seen if isinstance(seen, dict) else {"observation": seen}
+        names = ("actions", "log_probs", "advantages", "returns")
+        return {**parts, **{name: getattr(self.steps, name) for name in names}}
 
     def transitions(self, gamma: float, device: Any, reward_clip: float | None) -> Steps:
         """Where a batch cuts transitions out of its items, here they are."""

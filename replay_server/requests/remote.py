@@ -242,12 +242,12 @@ class RemoteTable:
         the columns `extras` is not there."""
         plan, without = next(iter(self.plans.values())), set(extras) - set(self.spec.names)
         if plan != Sequence(length, 1) or not self.fifo or without:
-            columns = ", ".join(f'"{name}"' for name in extras)
+            columns = ", ".join(f"{name!r}" for name in extras)
+            lacks = f", without column {min(without)!r}" if without else ""
             raise ConfigError(
-                f"table {self.name!r} holds {plan}"
-                + (f", without column {min(without)!r}" if without else "")
-                + f", and this program learns from rollouts: serve it with plan = {{ sequence = "
-                f'{length}, n_step = 1 }}, sampler = "fifo" and a float32 column {columns}'
+                f"table {self.name!r} holds {plan}{lacks}, and this program learns from rollouts: "
+                f"serve it with plan = {{ sequence = {length}, n_step = 1 }}, with fifo = SIZE and "
+                f"a float32 column {columns}"
             )
 
     def expect_reach(self, n: int) -> None:

@@ -1,13 +1,13 @@
-"""The networks that actors play by. From observations to one value an action, [B, A].
+"""The networks that actors play by.
 
     mlp      every column flattened and joined, hidden layers with ReLU; for vectors
     nature   the three convolutions of Mnih et al. 2015, 512 units; one uint8 image column, / 255
     linear   one weight for each state and action, no bias; one Discrete column: a table
 
-For dqn `mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. For sac and
-ppo `mlp` ends in the numbers of a distribution of actions instead (actions.py). Observations are what
-`Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k frames are stacked; {leaf: tensor}
-where the space is a Dict or a Tuple. `acting_network` builds one from a preset, the same at actor
+For dqn `mlp` and `nature` end in a dueling head (Wang et al. 2016), Q = V + A - mean A: one value an
+action, [B, A]. For sac and ppo `mlp` ends in the numbers of a distribution of actions (actions.py).
+Observations are what `Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k frames are
+stacked; {leaf: tensor} where the space is a Dict or a Tuple. `acting_network` builds one from a preset, the same at actor
 and learner, which both know the environment; weights travel as safetensors (weights.py).
 """
 

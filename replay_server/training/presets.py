@@ -64,9 +64,7 @@ class Preset:
     """One run's settings. Steps are environment steps, updates are learner steps."""
 
     env: str = _setting("Gymnasium id of the environment.")
-    algorithm: str = _setting(
-        "dqn or ppo (Discrete actions), or sac (a Box of them).", "dqn"
-    )
+    algorithm: str = _setting("dqn or ppo (Discrete actions), or sac (a Box of them).", "dqn")
     network: str = _setting("Kind of network: mlp, nature or linear.")
     hidden: tuple[int, ...] = _setting("Hidden layer sizes of mlp; stream size of nature.")
     states: int = _setting("Number of states, for the linear network only.", 0)
@@ -302,7 +300,13 @@ CARTPOLE_PPO = Preset(
     mark=490.0,
 )
 
-PRESETS = {"cartpole": CARTPOLE, "cartpole-ppo": CARTPOLE_PPO, "pendulum": PENDULUM, "atari": ATARI, "apex-paper": APEX_PAPER}
+PRESETS = {
+    "cartpole": CARTPOLE,
+    "cartpole-ppo": CARTPOLE_PPO,
+    "pendulum": PENDULUM,
+    "atari": ATARI,
+    "apex-paper": APEX_PAPER,
+}
 
 
 def preset_for(name: str, env: str) -> str:

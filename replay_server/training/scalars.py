@@ -18,11 +18,11 @@ SCALARS = {
     "losses/q_values": "mean Q of the newest batch; dqn: over all actions, sac: over both critics, "
     "ppo: the values",
     "losses/grad_norm": "norm of the newest gradient, before it is clipped",
-    "losses/policy": "sac: loss of the policy in the newest batch; losses/loss is the critics'. ppo: "
-    "its part of losses/loss",
-    "losses/value": "ppo: half the squared error of the values in the newest minibatch",
-    "losses/entropy": "ppo: mean entropy of the policy in the newest minibatch",
-    "losses/clipped": "ppo: share of the newest minibatch whose ratio of probabilities is clipped",
+    "losses/policy": "sac: loss of the policy in the newest batch; losses/loss is the critics'. "
+    "ppo: its part of losses/loss",
+    "losses/value": "ppo: half the squared error of the values in the newest batch",
+    "losses/entropy": "ppo: mean entropy of the policy in the newest batch",
+    "losses/clipped": "ppo: share of the newest batch whose ratio of probabilities is clipped",
     "losses/temperature": "sac: what a unit of entropy is worth",
     "replay/size": "items in the table that can be drawn",
     "replay/inserted": "items created since the table was",

@@ -106,9 +106,11 @@ def steps_by_hand(learner, batch):
     """(observation, action, log prob, advantage, return) of each step, in order, float64."""
     found, p = [], learner.preset
     with torch.no_grad():
-        values = learner.algorithm.value(
-            torch.from_numpy(batch.data["observation"].reshape(-1, 3))
-        ).numpy().reshape(SEGMENTS, STEPS + 1)
+        values = (
+            learner.algorithm.value(torch.from_numpy(batch.data["observation"].reshape(-1, 3)))
+            .numpy()
+            .reshape(SEGMENTS, STEPS + 1)
+        )
     for i, length in enumerate(batch.ahead.tolist()):
         for t in range(length):
             part = [batch.data[name][i, t:] for name in ("reward", "terminated")]
@@ -249,7 +251,7 @@ def test_a_reward_that_is_no_number_is_named_by_the_key_of_its_segment():
     learner, batch = learner_of(), rollout(10)
     batch.data["reward"][2, 0] = np.nan
     part = Rollouts(Drawn(batch), learner).sample()
-    with pytest.raises(ValueError, match="learner step 1: .*keys .10") as error:
+    with pytest.raises(ValueError, match=r"learner step 1: .*keys .10") as error:
         learner.apply(learner.gradients(part))
     assert "columns" in str(error.value) and learner.step == 0
 
@@ -267,7 +269,8 @@ def test_actions_are_drawn_as_softmax_says():
 
 
 def test_an_action_of_no_chance_is_never_drawn():
-    """Given a logit that is far below the others, and numbers drawn at both edges."""
+    """Given a logit that is far below the others, and numbers drawn at both edges. Expect the only
+    action that has a chance."""
 
     class Edges:
         def random(self, shape):
