@@ -127,8 +127,9 @@ class Program:
         """A session, a writer and an actor on it; environments restart with the session."""
         self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
         table = self.client.table(self.args.table)
-        table.expect_transitions(self.settings.n, self.settings.stack)
-        table.expect_reach(self.settings.n)
+        options.expect_items(self.settings, table)
+        if self.settings.algorithm == "dqn":
+            table.expect_reach(self.settings.n)  # it computes priorities
         spec = table.spec
         check_columns(self.envs, self.settings.env, spec, self.args.table)
         writer = writer_of(

@@ -49,6 +49,7 @@ def ahead_of(state: WriterState, table: RemoteTable) -> Ahead:
         aim = table.min_size + table.sampled / table.samples_per_insert
         buffer = table.error_max / table.samples_per_insert - table.min_size
         message = (table.error_max - table.error_min) / (2 * table.samples_per_insert)
-        steps = table.inserted + state.unacknowledged - aim
+        created = table.count + table.sampled if table.fifo else table.inserted  # but for the lost
+        steps = created + state.unacknowledged - aim
         steps_max = max(buffer, message) + state.unacknowledged_max + 1
     return Ahead(state.unacknowledged, state.unacknowledged_max, steps, steps_max)

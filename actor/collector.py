@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from actor.exploration import policy_of
+from actor.segments import Segments
 from actor.window import Alike, Window
 from replay_server import Ready
 from replay_server.spec import Spec
@@ -52,8 +53,8 @@ class Collector:
             actors=actors,
             count=self.count,
         )
-        # the initial priority is a |TD| of Q values, which a network for a box does not give
-        self.weighs = isinstance(actions, int) and preset.alpha > 0.0
+        # the initial priority is a |TD| of Q values, which dqn's network alone gives
+        self.weighs = preset.algorithm == "dqn" and preset.alpha > 0.0
         self.autoreset = Autoreset(spec, mode_of(envs), self.count)
         self.stacks = {
             column.name: FrameStack(column, preset.stack, self.count)
@@ -66,16 +67,19 @@ class Collector:
 
     def restart(self, observation: Any) -> None:
         """New episodes begin with this observation; nothing of those before is held over."""
-        preset = self.preset
-        self.window = (
-            Window(self.count, preset.n, preset.gamma, preset.reward_clip)
-            if self.weighs
-            else Alike()
-        )
+        self.window = self._window()
         self.autoreset.restart()
         self.episode_return = np.zeros(self.count)
         self.episode_length = np.zeros(self.count, np.int64)
         self._see(observation, np.ones(self.count, np.bool_))
+
+    def _window(self) -> Window | Alike:
+        preset = self.preset
+        if preset.algorithm == "ppo":
+            return Segments(self.count, preset.rollout)
+        if self.weighs:
+            return Window(self.count, preset.n, preset.gamma, preset.reward_clip)
+        return Alike()
 
     def observations(self) -> Observations:
         """The stacks of all environments, as they are until `advance`."""
@@ -98,6 +102,7 @@ class Collector:
             next_observation=outcome.observation,
             infos=outcome.infos,
             life_lost=self._lives_lost(outcome.infos),
+            extras=self.policy.extras(),
         )
         self.window.push(rows, self.observations(), self.values)
         self.newest = rows
@@ -116,6 +121,10 @@ class Collector:
             frames[mask] = rows.closing[name]
             finals[name] = stack.following(frames, mask)
         return finals
+
+    def items(self, ready: Ready) -> Ready:
+        """Of what became ready by the newest rows, what becomes an item."""
+        return self.window.items(ready)
 
     def priorities(self, ready: Ready, closing: Values) -> Priorities:
         """Of the items that became ready by the newest rows; `closing`: values of `finals`. None:

@@ -6,7 +6,7 @@ dqn: Ape-X's ladder of epsilons over all environments of all actors.
 
 N counts environments, not actors: with one actor of 8 environments, all 8 epsilons are there.
 
-sac: the policy is random by itself.
+sac, ppo: the policy is random by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from replay_server.training.actions import LOG_STD_LEAST, LOG_STD_MOST, Actions, Bounds, greedy
-from replay_server.training.presets import Preset
+from replay_server.training.presets import LOG_PROB, Preset
 
 
 def epsilons(total: int, base: float = 0.4, power: float = 7.0) -> np.ndarray:
@@ -54,6 +54,9 @@ class EpsilonGreedy:
         anything = self.rng.integers(self.actions, size=len(self.epsilon))
         return np.where(explore, anything, greedy(q, self.actions)).astype(np.int64)
 
+    def extras(self) -> None:
+        """What is stored beside the newest actions: nothing."""
+
     def scalars(self) -> dict[str, float]:
         """What the actor logs of it."""
         return {"charts/epsilon": float(self.epsilon.mean())}
@@ -73,12 +76,42 @@ class SquashedGaussian:
         unit = np.tanh(mean + np.exp(log_std.clip(LOG_STD_LEAST, LOG_STD_MOST)) * noise)
         return self.actions.stretched(unit)
 
+    def extras(self) -> None:
+        """As EpsilonGreedy's."""
+
     def scalars(self) -> dict[str, float]:
         """What the actor logs of it."""
         return {}
 
 
-Policy: TypeAlias = EpsilonGreedy | SquashedGaussian
+class Categorical:
+    """Draws one of A actions as the values say, which are logits; one number an environment and
+    call. The logarithm of its probability is stored beside it."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """values [B, A] -> actions int64 [B]."""
+        logits = values.astype(np.float64)
+        logits -= logits.max(1, keepdims=True)
+        log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        through = np.exp(log_probs).cumsum(1)  # [B, A]
+        drawn = self.rng.random((len(values), 1)) * through[:, -1:]  # below the last, as rounded
+        actions = (through <= drawn).sum(1).astype(np.int64)
+        self.log_probs = np.take_along_axis(log_probs, actions[:, None], 1)[:, 0]
+        return actions
+
+    def extras(self) -> dict[str, np.ndarray]:
+        """{column: float32 [B]}, of the newest actions."""
+        return {LOG_PROB: self.log_probs.astype(np.float32)}
+
+    def scalars(self) -> dict[str, float]:
+        """What the actor logs of it."""
+        return {}
+
+
+Policy: TypeAlias = EpsilonGreedy | SquashedGaussian | Categorical
 
 
 def policy_of(
@@ -93,5 +126,7 @@ def policy_of(
     """That of actor `number` of `actors`, with `count` environments."""
     if isinstance(actions, Bounds):
         return SquashedGaussian(actions, rng)
+    if preset.algorithm == "ppo":
+        return Categorical(rng)
     ladder = (preset.epsilon_base, preset.epsilon_power)
     return EpsilonGreedy(epsilons_of(number, actors, count, *ladder), actions, rng)

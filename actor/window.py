@@ -64,6 +64,10 @@ class Window:
         self.next_step[s] += 1
         self.next_step[rows.ended_streams] += 1  # the closing row
 
+    def items(self, ready: Ready) -> Ready:
+        """Of what became ready, what items are made of: all of it."""
+        return ready
+
     def priorities(self, ready: Ready, rows: Rows, q_final: np.ndarray | None) -> np.ndarray:
         """|TD| float64 [K] of what became ready by `rows`, the newest.
 
@@ -106,6 +110,10 @@ class Alike:
 
     def push(self, rows: Rows, stacks: Mapping[str, np.ndarray], values: np.ndarray) -> None:
         """As Window's."""
+
+    def items(self, ready: Ready) -> Ready:
+        """As Window's."""
+        return ready
 
     def priorities(self, ready: Ready, rows: Rows, final: Any) -> None:
         """As Window's: none of their own."""

@@ -21,6 +21,7 @@ import torch
 from actor.actor import Actor
 from actor.inference import Inference
 from deploy.table import TABLE, needed, table_for
+from learner.algorithms import batches_of
 from learner.judge import Judge, save
 from learner.learner import Learner
 from learner.optimizing import Update
@@ -37,7 +38,7 @@ from replay_server.training.options import begin_run, keep
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import Run, commit, largest, read_metrics
-from replay_server.training.turns import Due
+from replay_server.training.turns import due_of
 from replay_server.training.weights import WeightsError
 
 if TYPE_CHECKING:
@@ -61,9 +62,18 @@ class Turn:
 class Watched(InOrder):
     """The same, which keeps the newest batch and its priorities."""
 
+    batch: Batch
+    priorities: Priorities = None
+
+    def sample(self) -> Batch | None:
+        """The next batch."""
+        found = super().sample()
+        self.batch = found if found is not None else self.batch
+        return found
+
     def update(self, batch: Batch, priorities: Priorities) -> None:
         """New priorities of a batch's items, set."""
-        self.batch, self.priorities = batch, priorities
+        self.priorities = priorities
         super().update(batch, priorities)
 
 
@@ -107,8 +117,9 @@ class InTurn:
             writer=self.actor_client.writer(TABLE, autoreset=self.envs),
             newest=self.newest,
         )
-        self.replay = Watched(self.client, TABLE, settings.batch, self.learner.beta)
-        self.due = Due(settings.steps_per_update)
+        self.drawn = Watched(self.client, TABLE, settings.batch, self.learner.beta)
+        self.replay = batches_of(self.drawn, self.learner)
+        self.due = due_of(settings, self.replay.ready)
         self.pull_at = self.version = 0
         self.publish()
 
@@ -131,15 +142,14 @@ class InTurn:
         """One step of every environment, acknowledged."""
         stored = self.actor.step()
         self.actor.writer.flush()
-        if self.replay.ready():
-            self.due.add(stored)
+        self.due.add(stored)
 
     def learn(self) -> Turn:
         """One batch, one update, its priorities."""
         learn(self.replay, self.learner, self.learner)
-        if self.learner.step % self.settings.publish_every == 0:
+        if self.learner.step % self.settings.publication_every == 0:
             self.publish()
-        return Turn(self.replay.batch, self.learner.update, self.replay.priorities)
+        return Turn(self.drawn.batch, self.learner.update, self.drawn.priorities)
 
     def rounds(self) -> Iterator[Turn | None]:
         """None behind each step of the environments, then its updates, until the steps are done."""

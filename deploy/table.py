@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from replay_server import (
+    Column,
+    Fifo,
     MinSize,
     NStep,
     Prioritized,
     SamplesPerInsert,
+    Sequence,
     ServerOptions,
+    Spec,
     Table,
     spec_from,
 )
-from replay_server.training.presets import Preset
+from replay_server.training.presets import LOG_PROB, Preset
 
 TABLE = "main"
 
@@ -21,6 +27,10 @@ def table_for(settings: Preset) -> Table:
     from replay_server.training.envs import make_env
 
     env = make_env(settings.env)
+    if settings.algorithm == "ppo":
+        spec = spec_from(env, extras=[Column(LOG_PROB, np.dtype(np.float32))], pad=settings.pad)
+        env.close()
+        return _queue(settings, spec)
     spec = spec_from(env, pad=settings.pad)
     env.close()
     ratio = settings.samples_per_insert
@@ -41,6 +51,20 @@ def table_for(settings: Preset) -> Table:
     )
 
 
+def _queue(settings: Preset, spec: Spec) -> Table:
+    """Of segments, of which two rollouts may wait: one that is learned from next, and one that the
+    newest policy makes."""
+    return Table(
+        TABLE,
+        step=spec,
+        plan=Sequence(settings.rollout, 1),
+        capacity=settings.capacity,
+        sampler=Fifo(2 * settings.batch),
+        writers=max(4, settings.actors + 2),
+        streams=settings.envs,
+    )
+
+
 def needed(settings: Preset) -> dict[str, int]:
     """Options of a server that must be above their defaults for such a run."""
     options = {"sessions": 2 * settings.actors + 8, "records": settings.prefetch + 1}
@@ -53,13 +77,32 @@ def server_toml(settings: Preset, *, url: str, seed: int) -> str:
     table = table_for(settings)
     lines = ["[server]", f'url = "{url}"', f"seed = {seed}"]
     lines += [f"{k} = {v}" for k, v in needed(settings).items()]
-    lines += ["", "[[table]]"]
-    lines += [f'name = "{TABLE}"', f'env = "{settings.env}"', f'pad = "{settings.pad}"']
+    lines += ["", "[[table]]", f'name = "{TABLE}"']
+    lines += _drawn_once(settings, table) if settings.algorithm == "ppo" else _drawn_often(settings)
+    lines += [f"writers = {table.writers}", f"streams = {table.streams}", ""]
+    return "\n".join(lines)
+
+
+def _drawn_often(settings: Preset) -> list[str]:
+    """The keys of a table of transitions."""
+    lines = [f'env = "{settings.env}"', f'pad = "{settings.pad}"']
     lines += [f"capacity = {settings.capacity}", f"alpha = {settings.alpha}"]
     lines += [f"plan = {{ n_step = {settings.n}, stack = {settings.stack} }}"]
     lines += [f"min_size = {settings.min_size}"]
     if settings.samples_per_insert is not None:
         lines += [f"samples_per_insert = {settings.samples_per_insert}"]
         lines += [f"error_buffer = {settings.limiter_buffer}"]
-    lines += [f"writers = {table.writers}", f"streams = {table.streams}", ""]
-    return "\n".join(lines)
+    return lines
+
+
+def _drawn_once(settings: Preset, table: Table) -> list[str]:
+    """The keys of a queue of segments, whose steps have one more column."""
+    lines = ["columns = ["]
+    for column in table.step:
+        shape = list(column.shape)
+        lines.append(
+            f'    {{ name = "{column.name}", dtype = "{column.dtype}", shape = {shape}, '
+            f'pad = "{column.pad}" }},'
+        )
+    lines += ["]", f"plan = {{ sequence = {settings.rollout}, n_step = 1 }}"]
+    return [*lines, f"capacity = {settings.capacity}", f"fifo = {table.sampler.size}"]

@@ -10,24 +10,38 @@ An algorithm is a torch module. Its children are the parts that a checkpoint hol
                                  `before`, -1: nothing (central.py)
     take(tensors)                those of another learner
 
-It knows nothing of where it runs, nor the loop of it: neither plan nor server names one. Another
-one is a file like dqn.py and sac.py, and a name here, in actions.py and in presets.py.
+ppo learns from each rollout several times, in parts: `batches_of` puts that between a learner and
+its replay. An algorithm knows nothing of where it runs, nor the loop of it: neither plan nor server
+names one. Another one is a file like dqn.py and sac.py, and a name here, in actions.py and in
+presets.py.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from torch import nn
 
 from learner.dqn import DoubleDqn
+from learner.ppo import Ppo
+from learner.rollouts import Rollouts
 from learner.sac import Sac
 from replay_server.spec import Spec
 from replay_server.training.actions import Actions
 from replay_server.training.presets import Preset
 
-ALGORITHMS = {"dqn": DoubleDqn, "sac": Sac}
+if TYPE_CHECKING:
+    from learner.learner import Learner
+
+ALGORITHMS = {"dqn": DoubleDqn, "sac": Sac, "ppo": Ppo}
 
 
 def algorithm_from(preset: Preset, spec: Spec, actions: Actions, seed: int) -> nn.Module:
     """The one that the preset names, with first weights of `seed`. SpecError where the columns do
     not suit it."""
     return ALGORITHMS[preset.algorithm](preset, spec, actions, seed)
+
+
+def batches_of(replay: Any, learner: Learner) -> Any:
+    """The replay as this learner's algorithm draws from it."""
+    return Rollouts(replay, learner) if learner.preset.algorithm == "ppo" else replay

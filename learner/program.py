@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from learner import checkpoint
+from learner.algorithms import batches_of
 from learner.central import Central, Kept
 from learner.evaluate import actions_as_learned
 from learner.judge import Judge, save
@@ -43,7 +44,7 @@ from replay_server.training.runs import (
     fraction,
     read_metrics,
 )
-from replay_server.training.turns import Due, Giving
+from replay_server.training.turns import Giving, due_of
 from replay_server.training.weights import WeightsError
 
 COMMAND = "learner train"
@@ -94,7 +95,7 @@ class Program:
         patience, say = self.args.patience, self.progress.say
         self.client = connect(server, patience, self.stop, say, batch=batch)
         table = self.client.table(self.args.table)
-        table.expect_transitions(self.settings.n, self.settings.stack)
+        options.expect_items(self.settings, table)
         spec = table.spec
         env = self.settings.env
         with closing(make_env(env, protocol=self.settings.protocol)) as made:
@@ -229,8 +230,9 @@ class Program:
             prefetch=self.settings.prefetch,
             device=self.device,
         )
-        replay = Replay(self.client, self.args.table, batches, self.phases)
-        self.ages, learner = replay.ages, Timed(self.learner, self.phases, "train")
+        drawn = Replay(self.client, self.args.table, batches, self.phases)
+        replay = batches_of(drawn, self.learner)
+        self.ages, learner = drawn.ages, Timed(self.learner, self.phases, "train")
         weights = Timed(self.central or self.replicas or self.learner, self.phases, "train")
         with batches:
             while not self.done():
@@ -243,10 +245,11 @@ class Program:
 
     def train_in_turns(self) -> None:
         """As many updates behind each step of the actors as are due, and nothing meanwhile."""
-        replay = InOrder(self.client, self.args.table, self.share, self.learner.beta)
-        self.ages, learner = replay.ages, Timed(self.learner, self.phases, "train")
+        drawn = InOrder(self.client, self.args.table, self.share, self.learner.beta)
+        replay = batches_of(drawn, self.learner)
+        self.ages, learner = drawn.ages, Timed(self.learner, self.phases, "train")
         weights = Timed(self.central or self.replicas or self.learner, self.phases, "train")
-        due = Due(self.settings.steps_per_update)
+        due = due_of(self.settings, replay.ready)
         if self.turns is None:
             count = self.settings.actors
             metrics = Metrics(self.args.run)
@@ -260,8 +263,7 @@ class Program:
             if stored is None:
                 self.idle()
                 continue
-            if replay.ready():
-                due.add(stored)
+            due.add(stored)
             while not self.done() and due.take():
                 if learn(replay, learner, weights):
                     self.between_updates(self.learner.update)
@@ -299,7 +301,7 @@ class Program:
         self.updates += 1
         step, now = self.learner.step, time.monotonic()
         late = now - self.published_at >= self.settings.publish_seconds and not self.args.turns
-        if step % self.settings.publish_every == 0 or late:
+        if step % self.settings.publication_every == 0 or late:
             with self.phases("publish"):
                 self.publish()
         if self.judge is not None and step % self.args.evaluate_every == 0:

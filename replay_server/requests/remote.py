@@ -232,6 +232,19 @@ class RemoteTable:
                 "(--n, --stack) or in the server's table"
             )
 
+    def expect_sequences(self, length: int, *extras: str) -> None:
+        """ConfigError where the first plan is no Sequence(length, 1), the table no queue, or one of
+        the columns `extras` is not there."""
+        plan, without = next(iter(self.plans.values())), set(extras) - set(self.spec.names)
+        if plan != Sequence(length, 1) or not self.fifo or without:
+            columns = ", ".join(f"{name!r}" for name in extras)
+            lacks = f", without column {min(without)!r}" if without else ""
+            raise ConfigError(
+                f"table {self.name!r} holds {plan}{lacks}, and this program learns from rollouts: "
+                f"serve it with plan = {{ sequence = {length}, n_step = 1 }}, with fifo = SIZE and "
+                f"a float32 column {columns}"
+            )
+
     def expect_reach(self, n: int) -> None:
         """ConfigError where items of this table wait for more than n rows behind them."""
         if self.ahead > n:

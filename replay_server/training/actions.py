@@ -3,6 +3,7 @@
 The values that a network gives for observations say it (loop.py):
 
     dqn   [B, A]: what each of A actions is worth
+    ppo   [B, A]: logits, of which softmax makes the probability of each action
     sac   [B, 2 D]: D means, then D logarithms of standard deviations, of a number each that tanh
           brings into -1 to 1; the box stretches these (Haarnoja et al. 2018, appendix C)
 """

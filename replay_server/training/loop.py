@@ -65,9 +65,10 @@ def collect(environments: Any, inference: Any, actor: Any, replay: Any, weights:
     finals: Observations = actor.finals(rows)
     closing: Values = inference.values(finals)
     ready: Ready = replay.append(rows)
-    if len(ready):
-        priorities: Priorities = actor.priorities(ready, closing)
-        replay.create(ready.streams, ready.steps, priorities)
+    items: Ready = actor.items(ready)
+    if len(items):
+        priorities: Priorities = actor.priorities(items, closing)
+        replay.create(items.streams, items.steps, priorities)
     return actor.advance(rows, outcome)
 
 

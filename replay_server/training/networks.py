@@ -1,13 +1,13 @@
-"""The networks that actors play by. Q networks: from observations to one value an action, [B, A].
+"""The networks that actors play by.
 
     mlp      every column flattened and joined, hidden layers with ReLU; for vectors
     nature   the three convolutions of Mnih et al. 2015, 512 units; one uint8 image column, / 255
     linear   one weight for each state and action, no bias; one Discrete column: a table
 
-`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. For a box of
-actions `mlp` ends in a distribution of them instead, [B, 2 D] (actions.py). Observations are what
-`Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k frames are stacked; {leaf: tensor}
-where the space is a Dict or a Tuple. `acting_network` builds one from a preset, the same at actor
+For dqn `mlp` and `nature` end in a dueling head (Wang et al. 2016), Q = V + A - mean A: one value an
+action, [B, A]. For sac and ppo `mlp` ends in the numbers of a distribution of actions (actions.py).
+Observations are what `Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k frames are
+stacked; {leaf: tensor} where the space is a Dict or a Tuple. `acting_network` builds one from a preset, the same at actor
 and learner, which both know the environment; weights travel as safetensors (weights.py).
 """
 
@@ -165,10 +165,11 @@ def seeded(seed: int | None) -> Iterator[None]:
 
 def acting_network(preset: Preset, spec: Spec, actions: Actions, seed: int) -> nn.Module:
     """What actors of this preset play by. SpecError where the columns do not suit it."""
-    if isinstance(actions, Bounds):
+    if preset.algorithm != "dqn":
         with seeded(seed):
             columns = spec.group("observation")
-            numbers = 2 * actions.size  # D means and D log deviations
+            # D means and D log deviations, or a logit of each action
+            numbers = 2 * actions.size if isinstance(actions, Bounds) else actions
             return Mlp(columns, preset.stack, preset.hidden, lambda n: nn.Linear(n, numbers))
     return network_from(
         preset.network,

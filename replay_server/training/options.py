@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from ..support.arguments import Parser, add_options, argument, option
 from ..support.values import HUGE, SECONDS_MAX, real, whole
 from . import runfile
-from .presets import PRESETS, SEED_MAX, Preset, changed, preset, preset_for
+from .presets import LOG_PROB, PRESETS, SEED_MAX, Preset, changed, preset, preset_for
 from .runs import Run, commit
 from .wandb_run import require_wandb
 
@@ -256,6 +256,15 @@ def values_of(args: Common, settings: Preset) -> dict[str, Any]:
     return {**runfile.saved(args), **dataclasses.asdict(settings)}
 
 
+def expect_items(settings: Preset, table: Any) -> None:
+    """ConfigError where a server's table does not hold what the algorithm learns from. table: a
+    RemoteTable."""
+    if settings.algorithm == "ppo":
+        table.expect_sequences(settings.rollout, LOG_PROB)
+        return
+    table.expect_transitions(settings.n, settings.stack)
+
+
 def as_served(
     settings: Preset, args: Common, table: Any, say: Callable[[str], None] = print
 ) -> Preset:
@@ -271,6 +280,8 @@ def as_served(
         "min_size": table.min_size,
         "steps_per_update": settings.batch / ratio if ratio > 0.0 else None,
     }
+    if settings.algorithm == "ppo":  # its table is a queue: nothing else is decided there
+        served = {"capacity": table.capacity}
     differs = {n: v for n, v in served.items() if not _same(getattr(settings, n), v)}
     asked = args.asked | {n for n in served if getattr(settings, n) != getattr(usual, n)}
     vain = {n: v for n, v in differs.items() if n in asked}

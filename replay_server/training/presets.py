@@ -25,6 +25,7 @@ def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"help": sentence})
 
 
+LOG_PROB = "log_prob"  # ppo's column: of the action, by the weights that chose it
 SEED_MAX = (1 << 32) - 1  # of a run: envs.py builds the environments' seeds from it
 BATCH_MAX = 1 << 16  # the protocol's
 LAYER_MAX = 1 << 14  # two such layers have a gigabyte of weights between them
@@ -32,22 +33,25 @@ FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127  # torch computes in float32
 COUNTS = (
     *("stack", "n", "capacity", "min_size", "batch", "steps_ahead", "prefetch", "target_every"),
     *("actors", "envs", "push_batch", "pull_every", "publish_every", "env_steps"),
+    *("rollout", "epochs", "minibatches"),
 )
 SHARES = (
     *("gamma", "beta_start", "beta_end", "rmsprop_decay", "epsilon_base", "pull_jitter"),
-    "target_share",
+    *("target_share", "gae_decay"),
 )
 LEAST = dict.fromkeys(COUNTS, 1) | {"beta_steps": 0, "states": 0}
 BETWEEN = dict.fromkeys(SHARES, (0.0, 1.0)) | {
     "alpha": (0.0, 8.0),
     "mark": (-FLOAT32_MAX, FLOAT32_MAX),
+    "entropy_weight": (0.0, FLOAT32_MAX),
 }
 SIZES = (  # above 0; the optional ones may be none
     *("learning_rate", "optimizer_epsilon", "priority_epsilon", "epsilon_power", "clip_norm"),
-    *("huber_delta", "reward_clip", "steps_per_update", "publish_seconds"),
+    *("huber_delta", "reward_clip", "steps_per_update", "publish_seconds", "clip_range"),
+    "value_weight",
 )
 CHOICES = {
-    "algorithm": ("dqn", "sac"),
+    "algorithm": ("dqn", "sac", "ppo"),
     "network": ("mlp", "nature", "linear"),
     "optimizer": ("adam", "rmsprop"),
     "pad": ("zero", "first"),
@@ -60,7 +64,7 @@ class Preset:
     """One run's settings. Steps are environment steps, updates are learner steps."""
 
     env: str = _setting("Gymnasium id of the environment.")
-    algorithm: str = _setting("dqn (Discrete actions), or sac (a Box of them).", "dqn")
+    algorithm: str = _setting("dqn or ppo (Discrete actions), or sac (a Box of them).", "dqn")
     network: str = _setting("Kind of network: mlp, nature or linear.")
     hidden: tuple[int, ...] = _setting("Hidden layer sizes of mlp; stream size of nature.")
     states: int = _setting("Number of states, for the linear network only.", 0)
@@ -99,6 +103,13 @@ class Preset:
     target_share: float = _setting(
         "sac: share of the critics that their target nets take over at each update.", 0.005
     )
+    rollout: int = _setting("ppo: steps of a segment; a batch of segments is a rollout.", 32)
+    epochs: int = _setting("ppo: times that a rollout is learned from.", 10)
+    minibatches: int = _setting("ppo: parts of a rollout, each an update.", 4)
+    gae_decay: float = _setting("ppo: decay of advantages over steps, lambda.", 0.95)
+    clip_range: float = _setting("ppo: how far the ratio of probabilities counts.", 0.2)
+    value_weight: float = _setting("ppo: weight of the values' loss.", 0.5)
+    entropy_weight: float = _setting("ppo: weight of the policy's entropy.", 0.0)
 
     actors: int = _setting("Actor processes.", 1)
     envs: int = _setting("Environments of each actor.", 1)
@@ -134,13 +145,23 @@ class Preset:
             if getattr(self, name) not in known:
                 close = nearest(getattr(self, name), known)
                 raise ValueError(f"no {name} {getattr(self, name)!r}; the nearest is {close!r}")
-        if self.algorithm == "sac" and self.network != "mlp":
-            raise ValueError(f"network is {self.network}; sac has mlp alone: say --network mlp")
+        if self.algorithm != "dqn" and self.network != "mlp":
+            only = f"{self.algorithm} has mlp alone: say --network mlp"
+            raise ValueError(f"network is {self.network}; {only}")
+        if self.algorithm == "ppo" and self.stack != 1:
+            raise ValueError(f"stack is {self.stack}; ppo takes no stacks: say --stack 1")
 
     @property
     def samples_per_insert(self) -> float | None:
         """The limiter's ratio: items served for each item inserted."""
         return None if self.steps_per_update is None else self.batch / self.steps_per_update
+
+    @property
+    def publication_every(self) -> int:
+        """Updates between publications: ppo's are those of whole rollouts, whose steps were all
+        chosen by one policy then."""
+        rollout = self.epochs * self.minibatches
+        return rollout if self.algorithm == "ppo" else self.publish_every
 
     @property
     def limiter_buffer(self) -> float | None:
@@ -252,7 +273,40 @@ PENDULUM = Preset(
     mark=-200.0,
 )
 
-PRESETS = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "atari": ATARI, "apex-paper": APEX_PAPER}
+# Proximal policy optimization (Schulman et al. 2017): 8 environments, rollouts of 8 segments.
+CARTPOLE_PPO = Preset(
+    env="CartPole-v1",
+    algorithm="ppo",
+    network="mlp",
+    hidden=(64, 64),
+    gamma=0.98,
+    alpha=0.0,
+    capacity=16_384,
+    min_size=1,
+    batch=8,
+    rollout=32,
+    epochs=10,
+    minibatches=4,
+    prefetch=1,
+    learning_rate=1e-3,
+    clip_norm=0.5,
+    target_every=1,
+    envs=8,
+    push_batch=8,
+    pull_every=1,
+    pull_jitter=0.0,
+    publish_every=1,
+    env_steps=1_500_000,
+    mark=490.0,
+)
+
+PRESETS = {
+    "cartpole": CARTPOLE,
+    "cartpole-ppo": CARTPOLE_PPO,
+    "pendulum": PENDULUM,
+    "atari": ATARI,
+    "apex-paper": APEX_PAPER,
+}
 
 
 def preset_for(name: str, env: str) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 
 from ..errors import Timeout
 from .asking import Answerer, Asker, Question
+from .presets import Preset
 
 DONE, GONE = b"dg"
 LEAVE_S = 2.0
@@ -27,20 +28,37 @@ STEPS_PER_UPDATE = 16.0  # where no limiter says
 
 
 class Due:
-    """How many updates are due for the environment steps that were stored."""
+    """How many updates are due for the environment steps that were stored, once there is enough of
+    them: as `ready` says."""
 
-    def __init__(self, steps_per_update: float | None) -> None:
+    def __init__(self, steps_per_update: float | None, ready: Callable[[], bool]) -> None:
         self.each, self.owed = steps_per_update or STEPS_PER_UPDATE, 0.0
+        self.ready = ready
 
     def add(self, stored: int) -> None:
         """So many more steps."""
-        self.owed += stored / self.each
+        if self.ready():
+            self.owed += stored / self.each
 
     def take(self) -> bool:
         """Whether one is due, which is not any more then."""
         due = self.owed >= 1.0
         self.owed -= float(due)
         return due
+
+
+class DueAtOnce(Due):
+    """As many as there are batches: of what is learned from once."""
+
+    def take(self) -> bool:
+        """Whether one is there."""
+        return self.ready()
+
+
+def due_of(settings: Preset, ready: Callable[[], bool]) -> Due:
+    """How an algorithm's updates are due. ready: whether its replay has a batch."""
+    kind = DueAtOnce if settings.algorithm == "ppo" else Due
+    return kind(settings.steps_per_update, ready)
 
 
 class Taking:

@@ -48,6 +48,12 @@ class Ready:
         """int64 [K]: rows that follow each anchor in its episode, at most the table's reach."""
         return self._computed()[2]
 
+    def where(self, chosen: np.ndarray) -> Ready:
+        """Those of them for which `chosen`, bool [K], holds."""
+        found = Ready(())
+        found._arrays = tuple(part[chosen] for part in self._computed())
+        return found
+
     def __len__(self) -> int:
         return len(self.streams)
 

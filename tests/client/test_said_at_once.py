@@ -18,6 +18,7 @@ from replay_server import (
     Client,
     Column,
     ConfigError,
+    Fifo,
     MinSize,
     NStep,
     Offsets,
@@ -444,6 +445,27 @@ def test_a_table_of_sequences_is_no_table_of_a_program_that_learns_from_transiti
             client.table("seq").expect_transitions(3, 1)
         with pytest.raises(ConfigError, match="holds Row"):
             client.table("row").expect_transitions(3, 1)
+
+
+def test_a_table_of_another_kind_is_no_table_of_a_program_that_learns_from_rollouts():
+    """Given a queue of segments, one of other segments, one without the column of probabilities,
+    and no queue. Expect what has to be served instead, but for the first."""
+    step = Spec((*SPEC.columns, Column("action", np.int64), Column("terminated", np.bool_)))
+    more = Spec((*step.columns, Column("log_prob", np.float32)))
+    tables = [
+        Table("queue", more, Sequence(3), 2048, sampler=Fifo(8)),
+        Table("long", more, Sequence(4), 2048, sampler=Fifo(8)),
+        Table("without", step, Sequence(3), 2048, sampler=Fifo(8)),
+        Table("again", more, Sequence(3), 2048),
+    ]
+    served = r"serve it with plan = { sequence = 3, n_step = 1 }, with fifo = SIZE and a float32 "
+    with Server(tables) as server, Client(server.address) as client:
+        client.table("queue").expect_sequences(3, "log_prob")
+        for name in ("long", "without", "again"):
+            with pytest.raises(ConfigError, match=f"table '{name}' holds .*{served}"):
+                client.table(name).expect_sequences(3, "log_prob")
+        with pytest.raises(ConfigError, match="without column 'log_prob'"):
+            client.table("without").expect_sequences(3, "log_prob")
 
 
 def test_a_column_has_as_many_axes_as_an_array_may():

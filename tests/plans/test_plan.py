@@ -23,7 +23,7 @@ EDGES = {
     ("inference", "actor"): {"renewed", "values", "closing"},
     ("actor", "environments"): {"actions"},
     ("environments", "actor"): {"outcome"},
-    ("actor", "replay"): {"rows", "priorities"},
+    ("actor", "replay"): {"items", "rows", "priorities"},
     ("replay", "actor"): {"ready"},
     ("replay", "learner"): {"batch"},
     ("learner", "weights"): {"gradients"},

@@ -40,7 +40,9 @@ SMALL = {
     "pull_every": 1,
     "push_batch": 16,
 }
-SETTINGS = {name: changed(preset(name), **SMALL) for name in ("cartpole", "pendulum")}
+SETTINGS = {
+    name: changed(preset(name), **SMALL) for name in ("cartpole", "pendulum", "cartpole-ppo")
+}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.table import server_toml
+from deploy.table import server_toml, table_for
 from replay_server import (
     Column,
     ConfigError,
@@ -306,6 +306,16 @@ def test_the_committed_tables_are_the_presets(name):
     assert [line for line in written.splitlines() if not line.startswith("#")][1:] == (
         made.splitlines()
     )
+
+
+def test_the_queue_of_segments_in_a_file_is_the_one_in_a_program(tmp_path):
+    """Given the table of PPO as a file. Expect the very table that a run in one process has."""
+    settings = preset("cartpole-ppo")
+    path = tmp_path / "server.toml"
+    path.write_text(server_toml(settings, url="udp://127.0.0.1:7400", seed=1))
+    table = config.load(path).tables[0]
+    assert table == table_for(settings)
+    assert table.layout.document() == table_for(settings).layout.document()
 
 
 FILE_ALONE = {"virtual_clock", "batch_max", "records", "lapse_ms", "weights_max", "receive_budget"}

@@ -154,13 +154,32 @@ def test_what_the_limiter_lets_in_is_within_the_bound(ratio, bounds):
     most = max(int(high / ratio), least - 1 + message)
     state = SimpleNamespace(unacknowledged=64, unacknowledged_max=64)
     full = SimpleNamespace(
-        samples_per_insert=ratio, min_size=least, error_min=low, error_max=high, sampled=0
+        samples_per_insert=ratio,
+        min_size=least,
+        error_min=low,
+        error_max=high,
+        sampled=0,
+        fifo=False,
     )
     full.inserted = most
     ahead_of(state, full).check()
     full.inserted = most + 3
     with pytest.raises(ReplayError, match="back-pressure failed"):
         ahead_of(state, full).check()
+
+
+def test_what_a_queue_lost_is_not_ahead():
+    """Given a full queue, of which items were overwritten before they were drawn. Expect the actor
+    not to be blamed for those, but for more than the queue holds."""
+    state = SimpleNamespace(unacknowledged=64, unacknowledged_max=64)
+    queue = SimpleNamespace(
+        samples_per_insert=1.0, min_size=1, error_min=0.0, error_max=16.0, sampled=100, fifo=True
+    )
+    queue.inserted, queue.count = 500, 16
+    ahead_of(state, queue).check()
+    queue.count = 18
+    with pytest.raises(ReplayError, match="back-pressure failed"):
+        ahead_of(state, queue).check()
 
 
 def test_a_bound_past_is_a_sentence():
