@@ -149,13 +149,13 @@ class Ppo(nn.Module):
             },
         )
 
-    def follow(self, before: int, step: int) -> None:
+    def follow(self, step: int) -> None:
         """Nothing lags behind."""
 
-    def shared(self) -> dict[str, Tensor]:
+    def shared(self, before: int, step: int) -> dict[str, Tensor]:
         """All of it."""
         return self.state_dict()
 
-    def take(self, tensors: Mapping[str, Tensor], before: int, step: int) -> None:
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
         """`shared` of another learner."""
         load_into(self, tensors)
