@@ -13,11 +13,11 @@ import sys
 import pytest
 from until import until
 
-from deploy.fleet import RESTARTS_MAX, TORCHRUN, Fleet
+from deploy.fleet import RESTARTS_MAX, Fleet
 from deploy.launch import Command
 from deploy.networks import network
 from deploy.plan import SHIPPED, load
-from deploy.processes import Process
+from deploy.processes import TORCHRUN, Process
 from replay_server.training.presets import CARTPOLE
 from replay_server.training.runs import Metrics
 
@@ -340,7 +340,7 @@ def test_programs_are_not_told_of_a_torchrun_around_them(fleet, monkeypatch):
         monkeypatch.setenv(name, "7")
     told = {}
     monkeypatch.setattr(
-        "deploy.fleet.Process", lambda name, command, log, variables: told.update(variables)
+        "deploy.engines.Process", lambda name, command, log, variables: told.update(variables)
     )
     fleet.start(Command("learner", "learner", (), {"RANK": "1"}))
     assert told["RANK"] == "1" and not set(told) & set(strange) - {"RANK"}
