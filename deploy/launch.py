@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.plan import ACTING, Plan, Process, require_workers
+from deploy.plan import Plan, Process, require_workers
 
 HOST = "127.0.0.1"
 OPEN = ("--insecure",)  # to other hosts, where a process is reached from there

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -35,6 +35,12 @@ from replay_server.errors import ConfigError
 
 STORE_BYTES = 80 << 20  # of a Ray of this run's own: nothing goes through its object store
 REACH_S, PLACE_S = 5.0, 60.0
+FACTS = (
+    *("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:"),
+    "The actor died unexpectedly before",
+)
+GUESSES = "Some common causes include"
+THREADS = 8  # of an actor: one waits, the others answer
 LOST = -9  # the exit code of a program whose actor is gone: it was killed with it
 FORWARDED = "REPLAY_"  # variables of this program that the others get: keys, among them
 TOGETHER = ("server", "learner", "together")  # in one bundle
@@ -200,10 +206,11 @@ class RayEngine(Engine):
             num_cpus=self.cpus[name],
             num_gpus=gpus,
             max_restarts=0,
-            max_concurrency=4,
+            max_concurrency=THREADS,
             **self.on(self.bundle[name]),
         )(placed.Placed)
-        return RayProcess(name, made, command, log.resolve(), {**own, **variables})
+        at = self.places[self.bundle[name]].ip
+        return RayProcess(name, made, at, command, log.resolve(), {**own, **variables})
 
     def moved(self, name: str) -> bool:
         """Waits until Ray has a place for it; every bundle of a lost node is looked at again."""
@@ -231,11 +238,13 @@ class RayProcess(Logged):
         self,
         name: str,
         made: Any,
+        at: str,
         command: Sequence[str],
         log: Path,
         variables: Mapping[str, str],
     ) -> None:
         super().__init__(name, log)
+        self.at = at
         self.actor = made.remote(name, list(command), str(log), dict(variables))
         self.waiting = self.actor.wait.remote()
         self.code: int | None = None
@@ -245,10 +254,13 @@ class RayProcess(Logged):
         if self.code is None and ray.wait([self.waiting], timeout=0)[0]:
             try:
                 self.code = ray.get(self.waiting)
+            except ActorUnavailableError:
+                self.waiting = self.actor.wait.remote()  # Ray does not know yet whether it is dead
+                return None
             except RayError as error:
-                self.code, self.reason = LOST, first_line(error)
+                self.code, self.reason = LOST, f"on {self.at}, {said_of(error)}"
                 with open(self.log, "a", encoding="utf-8") as log:
-                    log.write(f"Ray: {self.reason}\n")
+                    log.write(f"{self.name}: {self.reason}\n")
             ray.kill(self.actor)  # it has nothing left to run
         return self.code
 
@@ -280,6 +292,13 @@ def amounts(resources: Mapping[str, float]) -> str:
     """CPUs and GPUs, for a person."""
     cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
     return f"{cpus} CPU{'s' * (cpus != 1)} and {gpus} GPU{'s' * (gpus != 1)}"
+
+
+def said_of(error: RayError) -> str:
+    """Why an actor is gone, in Ray's own words, without those that only Ray needs."""
+    text = str(error).partition(GUESSES)[0]
+    lines = [line.strip().rstrip(".") for line in text.splitlines()]
+    return "; ".join(line for line in lines if line and not line.startswith(FACTS))
 
 
 def first_line(error: BaseException) -> str:

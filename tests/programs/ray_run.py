@@ -1,0 +1,139 @@
+"""Runs on Ray: plans on one host, and a cluster of two nodes that loses a program, then a node.
+
+`make test-ray` runs it with pytest in an environment that has Ray. The cluster is Ray's own for
+tests: two nodes on this machine, whose addresses differ. Its nodes count more CPUs than there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from ray.cluster_utils import Cluster
+from running import Running, parent_of, processes
+from until import until
+
+from deploy.plan import SHIPPED
+
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+os.environ.pop("RAY_ADDRESS", None)
+UPDATES = 300
+BACK_S = 30.0  # what is asked for: this bound is of time itself, twice what it takes here
+START_S = 120.0
+NODE = {"include_dashboard": False, "object_store_memory": 80 << 20}
+# The learner needs 3 CPUs beside the server's 1: the first node alone has as many.
+ON_FIRST = '"weights"]\ncpus = 3\n'
+
+
+@pytest.fixture
+def cluster():
+    """Two nodes: the first can hold all of a run, and alone the learner."""
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 12, **NODE})
+    made.second = made.add_node(num_cpus=3, node_ip_address="127.0.0.2", **NODE)
+    made.wait_for_nodes()
+    yield made
+    made.shutdown()
+
+
+class Placed(Running):
+    """A run on Ray."""
+
+    def programs(self, words):
+        """The process ids of this run's programs whose command line holds these words."""
+        found = [pid for pid, line in processes() if words in line and self.at in line]
+        return [pid for pid in found if parent_of(pid) != os.getpid()]
+
+    @property
+    def at(self):
+        return str(self.folder)
+
+    def lines_of_log(self, words):
+        """The lines that the run printed and that hold these words."""
+        return [line for line in self.run.lines() if words in line]
+
+    def back(self, *programs):
+        """Waits until these go on, within BACK_S of now; how long that took."""
+        begin = time.monotonic()
+        self.grow(*programs, seconds=BACK_S)
+        return time.monotonic() - begin
+
+    def end(self):
+        """Ctrl-C; Ray ends the programs, none of which may be left."""
+        self.run.child.send_signal(signal.SIGINT)
+        assert self.run.child.wait(START_S) == 130, self.said()
+        until(lambda: not self.left(), "all programs end", START_S)
+
+
+def plan_of(tmp_path, name):
+    """The plan that ships, with the learner where the cluster has room for it."""
+    path = tmp_path / "plan.toml"
+    path.write_text((SHIPPED / f"{name}.toml").read_text().replace('"weights"]\n', ON_FIRST))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "plan", ["single-learner-coarse", "single-learner-fine", "multiple-learners"]
+)
+def test_a_plan_learns_on_ray(tmp_path, plan):
+    """Given a plan that ships and a Ray of the run's own. Expect all of the learner's updates, with
+    no restart, and what each program says in the run's folder."""
+    options = tmp_path / "run.toml"
+    options.write_text(f"[learner]\nupdates = {UPDATES}\n")
+    running = Placed(tmp_path, plan, "--engine", "ray", "--config", str(options))
+    try:
+        assert running.run.child.wait(2 * START_S) == 0, running.said()
+    finally:
+        running.run.end()
+    summary = json.loads((running.folder / "summary.json").read_text())
+    assert summary["learner_steps"] == UPDATES and summary["restarts"] == 0
+    assert "serving at udp://127.0.0.1:" in (running.folder / "server.log").read_text()
+    until(lambda: not running.left(), "all programs end", START_S)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words", "name"),
+    [
+        ("single-learner-coarse", "-m replay_server actor", "actor-0"),
+        ("environments", "-m replay_server actor", "actor-0"),
+    ],
+)
+def test_a_program_and_a_node_are_lost(tmp_path, cluster, plan, words, name):
+    """Given a run on two nodes. Expect steps of environments and learner to go on within 30 s of
+    kill -9 at a program's Ray worker, then of the loss of the node without learner; and lines that
+    say what happened and why."""
+    more = ("--actors", "2") if plan == "single-learner-coarse" else ()
+    options = ("--engine", "ray", "--ray-address", cluster.address, "--insecure", *more)
+    running = Placed(tmp_path, plan_of(tmp_path, plan), *options)
+    growing = ("actor-0", *(("actor-1",) if more else ()), "learner")
+    try:
+        running.grow(*growing, seconds=START_S)
+        (pid, *_) = running.programs(words)
+        os.kill(parent_of(pid), signal.SIGKILL)
+        took = running.back(name, "learner")
+        (line,) = running.lines_of_log(f"{name} ended (-9")
+        print(f"\n{line}\n{name} and learner go on after {took:.1f} s")
+
+        cluster.remove_node(cluster.second, allow_graceful=False)
+        took = running.back(*growing)
+        lost = running.lines_of_log("node has died")
+        moved = running.lines_of_log("is on host")
+        print("\n".join([*lost, *moved, f"{growing} go on after {took:.1f} s"]))
+        assert lost and moved, running.said()
+    finally:
+        running.end()
+
+
+def test_hosts_are_not_opened_unasked(tmp_path, cluster):
+    """Given a run whose processes would be on two hosts, without --insecure; and one that needs
+    more than the cluster has. Expect a sentence each, exit code 2, and nothing started."""
+    at = ("--engine", "ray", "--ray-address", cluster.address)
+    for options, said in (
+        ((), "on several hosts (127.0.0.2, "),
+        (("--actors", "20", "--insecure"), "needs 24 CPUs and 0 GPUs"),
+    ):
+        running = Placed(tmp_path, plan_of(tmp_path, "single-learner-coarse"), *at, *options)
+        assert running.run.child.wait(START_S) == 2, running.said()
+        assert said in running.said() and not (running.folder / "server.log").exists()
