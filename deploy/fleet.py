@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from deploy.engines import Engine
-from deploy.launch import Command, commands
+from deploy.launch import Command, Places, commands
 from deploy.networks import Network
 from deploy.plan import Plan
 from deploy.processes import GRACE_S, Logged
@@ -69,10 +69,10 @@ class Fleet:
         toml = self.folder / "server.toml"
         server = Command("server", "server", ("serve", str(toml), *metrics))
         server = replace(server, process=self.plan.process_of("replay"))
-        self.engine.place([server, *self.others()])
+        self.engine.place([server, *self.others(Places())])  # by name and size
         url = self.network.at(self.engine.host("server"))
         toml.write_text(server_toml(self.settings, url=url, seed=args.seed))
-        others = self.others()
+        others = self.others(self.engine)
         self.planned = {command.name: command for command in (server, *others)}
         for command in others:
             if command.kind == "environments":
@@ -83,11 +83,11 @@ class Fleet:
             if command.kind != "environments":
                 self.start(command)
 
-    def others(self) -> list[Command]:
-        """The commands of all but the server, with the addresses that their engine has now."""
+    def others(self, places: Places) -> list[Command]:
+        """The commands of all but the server, with the addresses that these places have now."""
         settings = self.settings
         table = (self.folder, settings.envs, settings.env, settings.protocol)
-        return commands(self.plan, *table, self.engine)
+        return commands(self.plan, *table, places)
 
     def serve(self) -> None:
         """Starts the server where its engine has a place for it; there it comes back."""
@@ -181,7 +181,7 @@ class Fleet:
 
     def follow(self, name: str) -> None:
         """Starts it on its new host, and again whoever was told of an address that is no more."""
-        server, others = self.planned["server"], self.others()
+        server, others = self.planned["server"], self.others(self.engine)
         host = self.engine.host(name)
         moved = {c.name for c in others if c != self.planned[c.name]} | {name}
         self.planned = {command.name: command for command in (server, *others)}

@@ -155,9 +155,7 @@ class Demo(Common):
         "",
         shown="HOST:PORT",
     )
-    insecure: bool = option(
-        "Processes on several hosts let in whoever reaches their ports.", False
-    )
+    insecure: bool = option("Processes on several hosts let in whoever reaches their ports.", False)
     solve_at: float | None = option(
         "Mean greedy return over 20 and 20 episodes that is solved; not given: the preset's mark.",
         None,

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from contextlib import contextmanager
 
 import pytest
 from ray.cluster_utils import Cluster
@@ -28,14 +29,25 @@ NODE = {"include_dashboard": False, "object_store_memory": 80 << 20}
 ON_FIRST = '"weights"]\ncpus = 3\n'
 
 
+@contextmanager
+def nodes(first, *others):
+    """A cluster of nodes with so many CPUs, and all but its first node."""
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": first, **NODE})
+    try:
+        ips = [f"127.0.0.{number}" for number in range(2, 2 + len(others))]
+        more = zip(others, ips, strict=True)
+        found = [made.add_node(num_cpus=cpus, node_ip_address=ip, **NODE) for cpus, ip in more]
+        made.wait_for_nodes()
+        yield made, found
+    finally:
+        made.shutdown()
+
+
 @pytest.fixture
 def cluster():
     """Two nodes: the first can hold all of a run, and alone the learner."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 12, **NODE})
-    made.second = made.add_node(num_cpus=3, node_ip_address="127.0.0.2", **NODE)
-    made.wait_for_nodes()
-    yield made
-    made.shutdown()
+    with nodes(12, 3) as (made, (made.second,)):
+        yield made
 
 
 class Placed(Running):
@@ -65,6 +77,11 @@ class Placed(Running):
         self.run.child.send_signal(signal.SIGINT)
         assert self.run.child.wait(START_S) == 130, self.said()
         until(lambda: not self.left(), "all programs end", START_S)
+
+
+def raylet_of(node):
+    """The process id of the node's own program, whose children are all that it starts."""
+    return node.all_processes["raylet"][0].process.pid
 
 
 def plan_of(tmp_path, name):
@@ -124,6 +141,25 @@ def test_a_program_and_a_node_are_lost(tmp_path, cluster, plan, words, name):
         assert lost and moved, running.said()
     finally:
         running.end()
+
+
+def test_the_node_of_server_and_learner_is_lost(tmp_path):
+    """Given a run of which each part is on a node of its own. Expect all to go on behind the loss
+    of the learner's node: the server at a new address, the learner from its newest checkpoint."""
+    with nodes(1, 5, 5) as (cluster, found):
+        options = ("--engine", "ray", "--ray-address", cluster.address, "--insecure")
+        running = Placed(tmp_path, plan_of(tmp_path, "single-learner-coarse"), *options)
+        try:
+            running.grow("actor-0", "learner", seconds=START_S)
+            (learner,) = running.programs("-m replay_server learner")
+            raylet = parent_of(parent_of(learner))
+            (node,) = [node for node in found if raylet_of(node) == raylet]
+            cluster.remove_node(node, allow_graceful=False)
+            took = running.back("actor-0", "learner")
+            print("\n".join([*running.run.lines()[2:], f"all go on after {took:.1f} s"]))
+            assert "resumed from step-" in (running.folder / "learner.log").read_text()
+        finally:
+            running.end()
 
 
 def test_hosts_are_not_opened_unasked(tmp_path, cluster):
