@@ -190,7 +190,8 @@ class Fleet:
         for process in self.processes_of(moved - {name}):
             process.end()
             self.processes.remove(process)
-        more = f"; {', '.join(sorted(moved - {name}))} follow" if moved - {name} else ""
+        others_moved = ", ".join(sorted(moved - {name}))
+        more = f"; started again with new addresses: {others_moved}" if others_moved else ""
         self.say(f"{name} is on host {host} now{more}")
         if "server" in moved:
             self.serve()

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster
@@ -155,21 +156,35 @@ def test_the_node_of_server_and_learner_is_lost(tmp_path):
             raylet = parent_of(parent_of(learner))
             (node,) = [node for node in found if raylet_of(node) == raylet]
             cluster.remove_node(node, allow_graceful=False)
-            took = running.back("actor-0", "learner")
-            print("\n".join([*running.run.lines()[2:], f"all go on after {took:.1f} s"]))
+            begin = time.monotonic()
+            running.grow("actor-0", "learner", seconds=START_S)
+            took = time.monotonic() - begin
+            moved = [*running.lines_of_log("node has died"), *running.lines_of_log("is on host")]
+            print("\n".join([*moved, f"all go on after {took:.1f} s"]))
             assert "resumed from step-" in (running.folder / "learner.log").read_text()
         finally:
             running.end()
 
 
-def test_hosts_are_not_opened_unasked(tmp_path, cluster):
-    """Given a run whose processes would be on two hosts, without --insecure; and one that needs
-    more than the cluster has. Expect a sentence each, exit code 2, and nothing started."""
+@pytest.mark.parametrize(
+    ("options", "device", "said"),
+    [
+        ((), "cpu", "on several hosts (127.0.0.2, "),
+        (("--actors", "20", "--insecure"), "cpu", "needs 24 CPUs and 0 GPUs"),
+        (("--insecure",), "cuda", "needs 5 CPUs and 1 GPU"),
+        (("--ray-address", "127.0.0.1:1"), "cpu", "no Ray cluster answers at 127.0.0.1:1"),
+        (("--ray-address", "127.0.0.1"), "cpu", "no Ray cluster answers at 127.0.0.1 ("),
+    ],
+    ids=["hosts opened unasked", "CPUs", "GPUs", "nobody there", "no address"],
+)
+def test_what_has_no_place_is_refused(tmp_path, cluster, options, device, said):
+    """Given a run whose processes would be on two hosts, without --insecure; needs above what the
+    cluster has; no cluster. Expect a sentence each, exit code 2, and nothing started."""
+    plan = Path(plan_of(tmp_path, "single-learner-coarse"))
+    plan.write_text(plan.read_text().replace('"auto"', f'"{device}"'))
     at = ("--engine", "ray", "--ray-address", cluster.address)
-    for options, said in (
-        ((), "on several hosts (127.0.0.2, "),
-        (("--actors", "20", "--insecure"), "needs 24 CPUs and 0 GPUs"),
-    ):
-        running = Placed(tmp_path, plan_of(tmp_path, "single-learner-coarse"), *at, *options)
-        assert running.run.child.wait(START_S) == 2, running.said()
-        assert said in running.said() and not (running.folder / "server.log").exists()
+    running = Placed(tmp_path, str(plan), *at, *options)
+    assert running.run.child.wait(START_S) == 2, running.said()
+    (line,) = running.lines_of_log(said)
+    print(f"\n{line}")
+    assert not (running.folder / "server.log").exists()
