@@ -94,7 +94,11 @@ class RayEngine(Engine):
         if self.address in ("", "local"):
             count = max(cpus, os.cpu_count() or 1)
             own = {"num_cpus": count, "object_store_memory": STORE_BYTES}
-            ray.init(address="local", include_dashboard=False, **own, **quiet)
+            try:
+                ray.init(address="local", include_dashboard=False, **own, **quiet)
+            except Exception as error:  # it raises just that where its programs do not come up
+                why = f"Ray did not start here: {first_line(error)}"
+                raise ConfigError(f"{why}; see /tmp/ray/session_latest/logs") from error
             return
         host, _, port = self.address.rpartition(":")
         try:

@@ -20,7 +20,7 @@ from until import until
 
 from deploy.plan import SHIPPED
 
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
 os.environ.pop("RAY_ADDRESS", None)
 UPDATES = 300
 BACK_S = 30.0  # what is asked for: this bound is of time itself, twice what it takes here
@@ -166,25 +166,26 @@ def test_the_node_of_server_and_learner_is_lost(tmp_path):
             running.end()
 
 
-@pytest.mark.parametrize(
-    ("options", "device", "said"),
-    [
-        ((), "cpu", "on several hosts (127.0.0.2, "),
-        (("--actors", "20", "--insecure"), "cpu", "needs 24 CPUs and 0 GPUs"),
-        (("--insecure",), "cuda", "needs 5 CPUs and 1 GPU"),
-        (("--ray-address", "127.0.0.1:1"), "cpu", "no Ray cluster answers at 127.0.0.1:1"),
-        (("--ray-address", "127.0.0.1"), "cpu", "no Ray cluster answers at 127.0.0.1 ("),
-    ],
-    ids=["hosts opened unasked", "CPUs", "GPUs", "nobody there", "no address"],
-)
-def test_what_has_no_place_is_refused(tmp_path, cluster, options, device, said):
+REFUSED = {  # options, the learner's device, what is said
+    "hosts opened unasked": ((), "cpu", "on several hosts (127.0.0.2, "),
+    "CPUs": (("--actors", "20", "--insecure"), "cpu", "needs 24 CPUs and 0 GPUs"),
+    "GPUs": (("--insecure",), "cuda", "needs 5 CPUs and 1 GPU"),
+    "nobody there": (("--ray-address", "127.0.0.1:1"), "cpu", "no Ray cluster answers at 127."),
+    "no address": (("--ray-address", "127.0.0.1"), "cpu", "no Ray cluster answers at 127.0.0.1 ("),
+}
+
+
+def test_what_has_no_place_is_refused(tmp_path, cluster):
     """Given a run whose processes would be on two hosts, without --insecure; needs above what the
     cluster has; no cluster. Expect a sentence each, exit code 2, and nothing started."""
     plan = Path(plan_of(tmp_path, "single-learner-coarse"))
-    plan.write_text(plan.read_text().replace('"auto"', f'"{device}"'))
-    at = ("--engine", "ray", "--ray-address", cluster.address)
-    running = Placed(tmp_path, str(plan), *at, *options)
-    assert running.run.child.wait(START_S) == 2, running.said()
-    (line,) = running.lines_of_log(said)
-    print(f"\n{line}")
-    assert not (running.folder / "server.log").exists()
+    text = plan.read_text()
+    for case, (options, device, said) in REFUSED.items():
+        (tmp_path / case).mkdir()
+        plan.write_text(text.replace('"auto"', f'"{device}"'))
+        at = ("--engine", "ray", "--ray-address", cluster.address)
+        running = Placed(tmp_path / case, str(plan), *at, *options)
+        assert running.run.child.wait(START_S) == 2, running.said()
+        (line,) = running.lines_of_log(said)
+        print(f"\n{case}: {line}")
+        assert not (running.folder / "server.log").exists()
