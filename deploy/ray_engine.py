@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from deploy.processes import GRACE_S, Logged
 from replay_server.errors import ConfigError
 
 STORE_BYTES = 80 << 20  # of a Ray of this run's own: nothing goes through its object store
+QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 REACH_S, PLACE_S = 5.0, 60.0
 FACTS = (
     *("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:"),
@@ -90,21 +92,32 @@ class RayEngine(Engine):
 
     def connect(self, cpus: int) -> None:
         """To the cluster, or to a Ray of its own, which counts as many CPUs as are asked for."""
-        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-        if self.address in ("", "local"):
-            count = max(cpus, os.cpu_count() or 1)
-            own = {"num_cpus": count, "object_store_memory": STORE_BYTES}
-            try:
-                ray.init(address="local", include_dashboard=False, **own, **quiet)
-            except Exception as error:  # it raises just that where its programs do not come up
-                why = f"Ray did not start here: {first_line(error)}"
-                raise ConfigError(f"{why}; see /tmp/ray/session_latest/logs") from error
-            return
+        held = signal.getsignal(signal.SIGTERM)
+        try:
+            if self.address in ("", "local"):
+                self.start_own(max(cpus, os.cpu_count() or 1))
+            else:
+                self.reach()
+        finally:
+            signal.signal(signal.SIGTERM, held)  # Ray takes it for its own
+
+    @staticmethod
+    def start_own(cpus: int) -> None:
+        """A Ray that ends with this run."""
+        own = {"num_cpus": cpus, "object_store_memory": STORE_BYTES}
+        try:
+            ray.init(address="local", include_dashboard=False, **own, **QUIET)
+        except Exception as error:  # it raises just that where its programs do not come up
+            why = f"Ray did not start here: {first_line(error)}"
+            raise ConfigError(f"{why}; see /tmp/ray/session_latest/logs") from error
+
+    def reach(self) -> None:
+        """The cluster at this address."""
         host, _, port = self.address.rpartition(":")
         try:
             if port.isdigit():  # Ray itself takes a minute to say so
                 socket.create_connection((host, int(port)), REACH_S).close()
-            ray.init(address=self.address, **quiet)
+            ray.init(address=self.address, **QUIET)
         except (OSError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"no Ray cluster answers at {self.address} ({first_line(error)}): start it with "
@@ -131,7 +144,7 @@ class RayEngine(Engine):
     def wanted(self) -> str:
         """What the whole run needs, for a person."""
         total = {kind: sum(n.get(kind, 0) for n in self.needs) for kind in ("CPU", "GPU")}
-        return f"the plan needs {amounts(total)}, at most {amounts(self.needs[0])} on one node"
+        return f"the plan needs {amounts(total)}, of which {amounts(self.needs[0])} on one node"
 
     def require_room(self) -> None:
         """ConfigError where the cluster, with nothing else on it, is too small."""

@@ -73,9 +73,9 @@ class Placed(Running):
         self.grow(*programs, seconds=BACK_S)
         return time.monotonic() - begin
 
-    def end(self):
-        """Ctrl-C; Ray ends the programs, none of which may be left."""
-        self.run.child.send_signal(signal.SIGINT)
+    def end(self, number=signal.SIGINT):
+        """Ctrl-C, or another signal; Ray ends the programs, none of which may be left."""
+        self.run.child.send_signal(number)
         assert self.run.child.wait(START_S) == 130, self.said()
         until(lambda: not self.left(), "all programs end", START_S)
 
@@ -163,7 +163,7 @@ def test_the_node_of_server_and_learner_is_lost(tmp_path):
             print("\n".join([*moved, f"all go on after {took:.1f} s"]))
             assert "resumed from step-" in (running.folder / "learner.log").read_text()
         finally:
-            running.end()
+            running.end(signal.SIGTERM)
 
 
 REFUSED = {  # options, the learner's device, what is said
