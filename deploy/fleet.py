@@ -185,11 +185,14 @@ class Fleet:
         host = self.engine.host(name)
         moved = {c.name for c in others if c != self.planned[c.name]} | {name}
         self.planned = {command.name: command for command in (server, *others)}
-        if urlsplit(self.address).hostname != self.engine.host("server"):
+        if name == "server" or urlsplit(self.address).hostname != self.engine.host("server"):
             moved |= {"server"} | {command.name for command in others if command.served}
-        for process in self.processes_of(moved - {name}):
+        left = self.processes_of(moved)
+        for process in left:
+            process.tell()
+        for process in left:
             process.end()
-            self.processes.remove(process)
+        self.processes = [process for process in self.processes if process not in left]
         others_moved = ", ".join(sorted(moved - {name}))
         more = f"; started again with new addresses: {others_moved}" if others_moved else ""
         self.say(f"{name} is on host {host} now{more}")

@@ -17,6 +17,7 @@ import os
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -261,25 +262,31 @@ class RayProcess(Logged):
         variables: Mapping[str, str],
     ) -> None:
         super().__init__(name, log)
-        self.at = at
+        self.at, self.lock = at, threading.Lock()
         self.actor = made.remote(name, list(command), str(log), dict(variables))
         self.waiting = self.actor.wait.remote()
         self.code: int | None = None
 
     def ended(self) -> int | None:
         """The exit code, or None while it runs or has no place yet."""
-        if self.code is None and ray.wait([self.waiting], timeout=0)[0]:
-            try:
-                self.code = ray.get(self.waiting)
-            except ActorUnavailableError:
-                self.waiting = self.actor.wait.remote()  # Ray does not know yet whether it is dead
-                return None
-            except RayError as error:
-                self.code, self.reason = LOST, f"on {self.at}, {said_of(error)}"
-                with open(self.log, "a", encoding="utf-8") as log:
-                    log.write(f"{self.name}: {self.reason}\n")
-            ray.kill(self.actor)  # it has nothing left to run
-        return self.code
+        with self.lock:  # the page of the run asks too, in a thread of its own
+            if self.code is None and ray.wait([self.waiting], timeout=0)[0]:
+                self.code = self.outcome()
+            return self.code
+
+    def outcome(self) -> int | None:
+        """The exit code, as the actor says it, or Ray of the actor."""
+        try:
+            code = ray.get(self.waiting)
+        except ActorUnavailableError:
+            self.waiting = self.actor.wait.remote()  # Ray does not know yet whether it is dead
+            return None
+        except RayError as error:
+            code, self.reason = LOST, f"on {self.at}, {said_of(error)}"
+            with open(self.log, "a", encoding="utf-8") as log:
+                log.write(f"{self.name}: {self.reason}\n")
+        ray.kill(self.actor)  # it has nothing left to run
+        return code
 
     def tell(self) -> None:
         """SIGTERM, if it still runs; once."""
