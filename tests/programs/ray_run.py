@@ -23,7 +23,9 @@ from deploy.plan import SHIPPED
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
 os.environ.pop("RAY_ADDRESS", None)
 UPDATES = 300
-BACK_S = 30.0  # what is asked for: this bound is of time itself, twice what it takes here
+# What is promised, so time itself is tested. On two busy processors a lost node takes some 20 s, of
+# which Ray needs 14 to call it dead; a killed program takes 6.
+BACK_S = 30.0
 START_S = 120.0
 NODE = {"include_dashboard": False, "object_store_memory": 80 << 20}
 # The learner needs 3 CPUs beside the server's 1: the first node alone has as many.
