@@ -22,15 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from deploy.curve import draw_curve
+from deploy.engines import Engine, engine, require_installed
 from deploy.explain import explained
 from deploy.fleet import Fleet
 from deploy.networks import network
 from deploy.page import Page, require_free
 from deploy.plan import (
+    ENGINES,
     TRANSPORTS,
     Plan,
     PlanError,
     load,
+    require_placeable,
     require_served,
     require_workers,
     with_actors,
@@ -75,7 +78,12 @@ class Demo:
     """The processes of a run, and what their metrics say."""
 
     def __init__(
-        self, args: options.Demo, settings: Preset, folder: Path, plan: Plan | None = None
+        self,
+        args: options.Demo,
+        settings: Preset,
+        folder: Path,
+        plan: Plan | None = None,
+        placing: Engine | None = None,
     ) -> None:
         self.args, self.settings, self.folder = args, settings, folder
         self.metrics = Metrics(folder)
@@ -84,7 +92,8 @@ class Demo:
         plan = plan or load(args.plan)
         self.network = network(args.transport, plan.process_of("replay").port)
         self.page: Page | None = None
-        self.fleet = Fleet(plan, settings, folder, self.network, self.say, self.metrics.finished)
+        finished = self.metrics.finished
+        self.fleet = Fleet(plan, settings, folder, self.network, self.say, finished, placing)
 
     def say(self, sentence: str) -> None:
         """A line for the person watching, here and on the page."""
@@ -258,8 +267,11 @@ def over_network(
     args: options.Demo, settings: Preset, folder: Path, plan: Plan
 ) -> dict[str, Any] | None:
     """The run as the plan's programs; its summary, or None if it was interrupted."""
-    with Stop() as stop, contextlib.ExitStack() as shown:
-        demo = Demo(args, settings, folder, plan)
+    with contextlib.ExitStack() as shown:
+        placing = engine(plan, folder, args.ray_address, args.insecure)
+        shown.callback(placing.close)
+        stop = shown.enter_context(Stop())
+        demo = Demo(args, settings, folder, plan, placing)
         try:
             demo.page = shown.enter_context(
                 page_of(args, settings, folder, plan, demo.fleet.running)
@@ -345,6 +357,16 @@ def planned(args: options.Demo, actors: int | None) -> Plan:
             )
         plan = dataclasses.replace(plan, transport=args.transport)
     args.transport = plan.transport
+    args.engine = args.engine or plan.engine
+    if args.engine not in ENGINES:
+        close = nearest(args.engine, ENGINES)
+        raise PlanError(f"--engine: no engine {args.engine!r}; the nearest is {close!r}")
+    plan = dataclasses.replace(plan, engine=args.engine)
+    if args.engine != "ray" and (args.ray_address or args.insecure):
+        flag = "--ray-address" if args.ray_address else "--insecure"
+        raise PlanError(f"{flag} is of Ray's hosts, and the plan runs here: say --engine ray too")
+    require_placeable(plan)
+    require_installed(plan)
     if actors is not None:
         plan = with_actors(plan, actors)
     require_served(plan)
@@ -373,8 +395,9 @@ def require_fit(plan: Plan, settings: Preset) -> None:
 
 
 def require_devices(plan: Plan) -> None:
-    """PlanError where a device of the plan is not there. torch is asked only where there is one."""
-    for process in plan.processes:
+    """PlanError where a device of the plan is not there. torch is asked only where there is one;
+    of a cluster's devices, Ray is."""
+    for process in plan.processes if plan.engine == "processes" else ():
         if process.device.startswith("cuda"):
             from replay_server.training.device import DeviceError, device_from
 
@@ -400,6 +423,8 @@ def parsed(
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
     if "plan" in given and "transport" not in given:
         args.transport = ""  # one in a file was for the plan there
+    if "plan" in given and "engine" not in given:
+        args.engine = ""
     said = given if "plan" in given else {**in_file.get("demo", {}), **given}
     try:
         if args.page:

@@ -63,6 +63,8 @@ def explained(plan: Plan) -> str:
         "the loop's graph, read from replay_server/training/loop.py:",
         *table,
     ]
+    if plan.engine == "ray":
+        lines += ["  processes are placed by Ray, on the nodes of its cluster"]
     if plan.averaged:
         count = plan.process_of("learner").replicas
         lines += [f"  gradients are averaged over {count} learners (torch.distributed)"]

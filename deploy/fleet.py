@@ -11,7 +11,6 @@ end, what could not do all that it was to do then, as a learner whose last check
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -19,11 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from deploy.launch import Command, commands
+from deploy.engines import Engine
+from deploy.launch import Command, Places, commands
 from deploy.networks import Network
 from deploy.plan import Plan
-from deploy.processes import GRACE_S, Process
+from deploy.processes import GRACE_S, Logged
 from deploy.table import server_toml
 from replay_server.training import options
 from replay_server.training.presets import Preset
@@ -34,10 +35,6 @@ EXIT_ASKED_WRONG = 2
 ENDED_FIRST = ("actor", "together", "environments", "learner", "weights", "server")
 KINDS_OF = {"together": ("actor", "learner"), "weights": ("keeper of weights",)}
 RESUMED = ("together", "learner", "weights")  # from a checkpoint
-TORCHRUN = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
-)
 
 
 class Fleet:
@@ -55,32 +52,51 @@ class Fleet:
         network: Network,
         say: Callable[[str], None],
         finished: Callable[[str], bool],
+        engine: Engine | None = None,
     ) -> None:
+        self.engine = engine or Engine()
         self.plan, self.settings, self.folder, self.network = plan, settings, folder, network
         self.say, self.finished = say, finished
-        self.processes: list[Process] = []
+        self.processes: list[Logged] = []
+        self.planned: dict[str, Command] = {}  # as they were started first
         self.asked: dict[str, Command] = {}
         self.restarts: dict[str, int] = {}
         self.address = ""  # what the server says of itself
 
     def start_all(self, args: options.Demo) -> None:
         """Workers and server first: the others need their addresses."""
-        toml = self.folder / "server.toml"
-        toml.write_text(server_toml(self.settings, url=self.network.url, seed=args.seed))
         metrics = ["--metrics", args.metrics] if args.metrics else []
-        env, protocol = self.settings.env, self.settings.protocol
-        others = commands(self.plan, self.folder, self.settings.envs, env, protocol)
+        toml = self.folder / "server.toml"
+        server = Command("server", "server", ("serve", str(toml), *metrics))
+        server = replace(server, process=self.plan.process_of("replay"))
+        self.engine.place([server, *self.others(Places())])  # by name and size
+        url = self.network.at(self.engine.host("server"))
+        toml.write_text(server_toml(self.settings, url=url, seed=args.seed))
+        others = self.others(self.engine)
+        self.planned = {command.name: command for command in (server, *others)}
         for command in others:
             if command.kind == "environments":
                 self.start(command)
-        words = ("serve", str(toml), *metrics)
-        server = self.start(Command("server", "server", words))
-        self.address = self.wait_for_address(server)
-        self.asked["server"] = Command("server", "server", (*words, "--url", self.address))
+        self.serve()
         self.say(f"serving at {self.address}; {self.names(others)} are starting")
         for command in others:
             if command.kind != "environments":
                 self.start(command)
+
+    def others(self, places: Places) -> list[Command]:
+        """The commands of all but the server, with the addresses that these places have now."""
+        settings = self.settings
+        table = (self.folder, settings.envs, settings.env, settings.protocol)
+        return commands(self.plan, *table, places)
+
+    def serve(self) -> None:
+        """Starts the server where its engine has a place for it; there it comes back."""
+        server = self.planned["server"]
+        at = ("--url", self.network.at(self.engine.host("server")), *self.engine.open("server"))
+        first = replace(server, words=(*server.words, *at))
+        self.address = self.wait_for_address(self.start(first))
+        back = (*server.words, "--url", self.address, *self.engine.open("server"))
+        self.asked["server"] = replace(server, words=back)
 
     @staticmethod
     def names(others: list[Command]) -> str:
@@ -90,22 +106,20 @@ class Fleet:
         counted = [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
         return " and ".join(kind if n == 1 else f"{n} {kind}s" for kind, n in sorted(counted))
 
-    def start(self, command: Command) -> Process:
+    def start(self, command: Command) -> Logged:
         """One more process, its output in RUN/NAME.log."""
         words = list(command.words)
         if command.served:
             words += ["--server", self.network.address(self.address)]
         full = [sys.executable, "-u", "-m", "replay_server", *words]
         inside = self.network.served if command.kind == "server" else self.network.reached
-        own = {name: value for name, value in os.environ.items() if not is_torchruns(name)}
-        variables = {**own, **command.variables}
         log = self.folder / f"{command.name}.log"
-        process = Process(command.name, inside(full), log, variables)
+        process = self.engine.start(command.name, inside(full), log, command.variables)
         self.asked[command.name] = command
         self.processes.append(process)
         return process
 
-    def wait_for_address(self, server: Process) -> str:
+    def wait_for_address(self, server: Logged) -> str:
         """The url in the server's line "serving at URL"; RuntimeError where none comes."""
         until = time.monotonic() + START_S
         while time.monotonic() < until and server.ended() is None:
@@ -119,6 +133,8 @@ class Fleet:
         """Starts again what died and can come back; RuntimeError where the run cannot go on."""
         for process in list(self.processes):
             code = process.ended()
+            if process not in self.processes:
+                continue  # it followed another one to a new host
             if code is None or (code == 0 and self.is_done(process)):
                 continue
             if code == EXIT_ASKED_WRONG or not self.may_restart(process.name):
@@ -126,7 +142,7 @@ class Fleet:
                 raise RuntimeError(f"{process.name} ended ({code}){why}:\n{process.last_lines()}")
             self.restart(process, code)
 
-    def is_done(self, process: Process) -> bool:
+    def is_done(self, process: Logged) -> bool:
         """Whether it ended since it had nothing left to do, as a server never has. Several learners
         are done when the first is, whose program alone says so."""
         kind = self.asked[process.name].kind
@@ -149,21 +165,55 @@ class Fleet:
             return f", after {RESTARTS_MAX} restarts"
         return f", and over {self.plan.transport} no server comes back at its address"
 
-    def restart(self, process: Process, code: int) -> None:
+    def restart(self, process: Logged, code: int) -> None:
         """Starts it again: who saves checkpoints from the newest, if there is one."""
-        command = self.asked[process.name]
-        self.restarts[process.name] = self.restarts.get(process.name, 0) + 1
+        name, reason = process.name, f": {process.reason}" if process.reason else ""
+        self.restarts[name] = self.restarts.get(name, 0) + 1
         self.processes.remove(process)
+        self.say(
+            f"{name} ended ({code}{reason}) and is started again "
+            f"({self.restarts[name]} of {RESTARTS_MAX}): see {process.log}"
+        )
+        if self.engine.moved(name):
+            self.follow(name)
+        else:
+            self.start(self.resumed(self.asked[name]))
+
+    def resumed(self, command: Command) -> Command:
+        """The same, from the newest checkpoint where it saves them and there is one."""
         words = command.words
         saved = any((self.folder / "checkpoints").glob("*.json"))
         saves = command.kind in RESUMED and "--central" not in words
         if saves and saved and "--resume" not in words:
             words = (*words, "--resume", str(self.folder))
-        self.say(
-            f"{process.name} ended ({code}) and is started again "
-            f"({self.restarts[process.name]} of {RESTARTS_MAX}): see {process.log}"
-        )
-        self.start(replace(command, words=words))
+        return replace(command, words=words)
+
+    def follow(self, name: str) -> None:
+        """Starts it on its new host, and again whoever was told of an address that is no more."""
+        server, others = self.planned["server"], self.others(self.engine)
+        host = self.engine.host(name)
+        moved = {c.name for c in others if c != self.planned[c.name]} | {name}
+        self.planned = {command.name: command for command in (server, *others)}
+        if name == "server" or urlsplit(self.address).hostname != self.engine.host("server"):
+            moved |= {"server"} | {command.name for command in others if command.served}
+        left = self.processes_of(moved)
+        for process in left:
+            process.tell()
+        for process in left:
+            process.end()
+        self.processes = [process for process in self.processes if process not in left]
+        others_moved = ", ".join(sorted(moved - {name}))
+        more = f"; started again with new addresses: {others_moved}" if others_moved else ""
+        self.say(f"{name} is on host {host} now{more}")
+        if "server" in moved:
+            self.serve()
+        for command in others:
+            if command.name in moved:
+                self.start(self.resumed(command))
+
+    def processes_of(self, names: set[str]) -> list[Logged]:
+        """Those of these names."""
+        return [process for process in self.processes if process.name in names]
 
     def running(self) -> list[dict[str, object]]:
         """{name, kind, alive} of each process, by the name that its plan has for it."""
@@ -177,7 +227,7 @@ class Fleet:
             for process in list(self.processes)
         ]
 
-    def of_kind(self, *kinds: str) -> list[Process]:
+    def of_kind(self, *kinds: str) -> list[Logged]:
         """The processes of these kinds."""
         return [p for p in self.processes if self.asked[p.name].kind in kinds]
 
@@ -198,7 +248,7 @@ class Fleet:
             self._end(kind, group)
         self.network.close()
 
-    def _end(self, kind: str, group: list[Process]) -> list[str]:
+    def _end(self, kind: str, group: list[Logged]) -> list[str]:
         """Ends those of one kind, who are told together: learners that are one end at the same
         step. What each of them said that ended with an error."""
         running = [process for process in group if process.ended() is None]
@@ -213,19 +263,14 @@ class Fleet:
                 failed.append(f"{process.name} ended ({code}):\n{process.last_lines()}")
         return failed
 
-    def in_order(self) -> Iterator[tuple[str, list[Process]]]:
+    def in_order(self) -> Iterator[tuple[str, list[Logged]]]:
         """(kind, its processes), as they are ended."""
 
-        def place(process: Process) -> int:
+        def place(process: Logged) -> int:
             return ENDED_FIRST.index(self.asked[process.name].kind)
 
         for i, group in groupby(sorted(self.processes, key=place), place):
             yield ENDED_FIRST[i], list(group)
-
-
-def is_torchruns(variable: str) -> bool:
-    """Whether a torchrun around this run means it: for programs of its own, not for these."""
-    return variable in TORCHRUN or variable.startswith("TORCHELASTIC_")
 
 
 def killed(name: str, kind: str, folder: Path) -> str:

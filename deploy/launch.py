@@ -1,4 +1,4 @@
-"""What a plan starts on this machine: the command of each process, in the order of starting.
+"""What a plan starts: the command of each process, in the order of starting.
 
     environments   replay-server environments     one for each replica, at a port of its own
     server         replay-server serve
@@ -7,7 +7,8 @@
     together       replay-server together         actor and learner in one process
     weights        replay-server learner train --gradients, whose learners have --central
 
-The commands are those a person would type; the plan is in none of the programs.
+The commands are those a person would type; the plan is in none of the programs. Where a process is
+reached is its engine's to say (engines.py).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.plan import ACTING, Plan, Process, require_workers
+from deploy.plan import Plan, Process, require_workers
 
 HOST = "127.0.0.1"
+OPEN = ("--insecure",)  # to other hosts, where a process is reached from there
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Command:
     words: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
     served: bool = False  # it is given --server
+    process: Process | None = None  # of the plan
 
 
 def free_port() -> int:
@@ -42,71 +45,106 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+class Places:
+    """Where a process of this name is reached: all on this machine."""
+
+    def __init__(self) -> None:
+        self.ports: dict[str, int] = {}
+
+    def host(self, name: str) -> str:
+        """The address of its host."""
+        return HOST
+
+    def port(self, name: str) -> int:
+        """A free port there, the same one each time."""
+        if name not in self.ports:
+            self.ports[name] = free_port()
+        return self.ports[name]
+
+    def interface(self, name: str) -> str:
+        """The network interface of that address."""
+        return "lo"
+
+    def url(self, name: str, port: int = 0) -> str:
+        """Where it serves; port 0: at its free one."""
+        return f"tcp://{self.host(name)}:{port or self.port(name)}"
+
+    def open(self, name: str) -> tuple[str, ...]:
+        """What a program needs to serve there: nothing on loopback."""
+        return () if self.host(name) == HOST else OPEN
+
+
 def shares(total: int, parts: int) -> list[int]:
     """`total` in `parts` shares, the first ones larger."""
     return [total // parts + (i < total % parts) for i in range(parts)]
 
 
-def commands(plan: Plan, folder: Path, envs: int, env: str, protocol: str) -> list[Command]:
+def commands(
+    plan: Plan, folder: Path, envs: int, env: str, protocol: str, places: Places | None = None
+) -> list[Command]:
     """Of every process but the server, which comes first. envs: of each actor. PlanError where they
     are fewer than their workers."""
     found: list[Command] = []
+    places = places or Places()
     require_workers(plan, envs)
     workers = plan.process_of("environments")
     urls = []
     if workers.fragments == ("environments",):
         for i, share in enumerate(shares(envs, workers.replicas)):
-            urls.append(f"tcp://{HOST}:{port_of(workers, i)}")
+            name = f"environments-{i}"
+            urls.append(places.url(name, workers.port and workers.port + i))
             words = ("environments", "--env", env, "--envs", str(share))
-            words += ("--protocol", protocol, "--serve", urls[-1])
-            found.append(Command(f"environments-{i}", "environments", words))
+            words += ("--protocol", protocol, "--serve", urls[-1], *places.open(name))
+            found.append(Command(name, "environments", words, process=workers))
     common = ("--config", str(folder / "config.toml"), "--run", str(folder))
     at = ("--environments", ",".join(urls)) if urls else ()
     learners = plan.process_of("learner")
-    if plan.synchronous:
-        common += ("--turns", f"tcp://{HOST}:{free_port()}")
-    if learners is plan.process_of("actor"):
-        device = ("--device", learners.device)
-        return [
-            *found,
-            Command("together", "together", ("together", *common, *device, *at), served=True),
-        ]
-    found += learning(plan, learners, common)
-    for i in range(workers.replicas if workers.fragments == ACTING else 1):
-        words = ("actor", *common, "--number", str(i), *at)
-        found.append(Command(f"actor-{i}", "actor", words, served=True))
+    acting = plan.process_of("actor")
+    if learners is acting:
+        common += ("--turns", places.url("together")) if plan.synchronous else ()
+        words = ("together", *common, "--device", learners.device, *at)
+        return [*found, Command("together", "together", words, served=True, process=acting)]
+    turns = ("--turns", places.url("learner")) if plan.synchronous else ()
+    found += learning(plan, learners, (*common, *turns), places)
+    for i in range(acting.replicas):
+        words = ("actor", *common, *turns, "--number", str(i), *at)
+        found.append(Command(f"actor-{i}", "actor", words, served=True, process=acting))
     return found
 
 
-def learning(plan: Plan, learners: Process, common: tuple[str, ...]) -> list[Command]:
+def learning(
+    plan: Plan, learners: Process, common: tuple[str, ...], places: Places
+) -> list[Command]:
     """The learners, and where the weights are, if that is elsewhere."""
+    weights, insecure = plan.process_of("weights"), places.open("learner")
     words = ("learner", "train", *common, "--device", learners.device)
-    weights = plan.process_of("weights")
     if weights is learners:
         if learners.replicas == 1:
-            return [Command("learner", "learner", words, served=True)]
-        ranks = {"WORLD_SIZE": str(learners.replicas), "MASTER_ADDR": HOST}
-        ranks["MASTER_PORT"] = str(port_of(learners, 0))
-        ranks["GLOO_SOCKET_IFNAME"] = "lo"  # gloo takes the host's name for its address otherwise
+            more = insecure if plan.synchronous else ()
+            return [Command("learner", "learner", (*words, *more), served=True, process=learners)]
         return [
-            Command(
-                "learner" if i == 0 else f"learner-{i}",
-                "learner",
-                words,
-                {**ranks, "RANK": str(i), "LOCAL_RANK": str(i)},
-                served=True,
-            )
-            for i in range(learners.replicas)
+            Command(name, "learner", words, variables, served=True, process=learners)
+            for name, variables in ranks(learners, places).items()
         ]
-    url = f"tcp://{HOST}:{port_of(weights, 0)}"
-    kept = ("learner", "train", *common, "--device", weights.device, "--gradients", url)
-    found = [Command("learner", "weights", kept, served=True)]
+    url = places.url("learner", weights.port)
+    kept = ("learner", "train", *common, "--device", weights.device, "--gradients", url, *insecure)
+    found = [Command("learner", "weights", kept, served=True, process=weights)]
     for i in range(1, learners.replicas + 1):
         more = ("--central", url, "--number", str(i))
-        found.append(Command(f"learner-{i}", "learner", (*words, *more), served=True))
+        found.append(
+            Command(f"learner-{i}", "learner", (*words, *more), served=True, process=learners)
+        )
     return found
 
 
-def port_of(process: Process, replica: int) -> int:
-    """The port that a replica serves at."""
-    return process.port + replica if process.port else free_port()
+def ranks(learners: Process, places: Places) -> dict[str, dict[str, str]]:
+    """The variables of several learners that are one, as torchrun has them, by name."""
+    common = {"WORLD_SIZE": str(learners.replicas), "MASTER_ADDR": places.host("learner")}
+    common["MASTER_PORT"] = str(learners.port or places.port("learner"))
+    found = {}
+    for i in range(learners.replicas):
+        name = "learner" if i == 0 else f"learner-{i}"
+        # gloo takes the host's name for its address otherwise
+        own = {"GLOO_SOCKET_IFNAME": places.interface(name), "RANK": str(i), "LOCAL_RANK": str(i)}
+        found[name] = {**common, **own}
+    return found

@@ -30,6 +30,10 @@ class Network:
     def __init__(self, transport: str, port: int = 0) -> None:
         self.url = SERVED.get(transport, "").format(port=port)
 
+    def at(self, host: str) -> str:
+        """Where a server on this host serves."""
+        return self.url.replace("127.0.0.1", host)
+
     def served(self, command: Sequence[str]) -> list[str]:
         """The server's command."""
         return list(command)

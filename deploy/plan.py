@@ -3,11 +3,13 @@
     policy = "single-learner-coarse"      one of POLICIES: the rule that the cut keeps
     transport = "udp"                     what the processes reach the replay server over
     synchronous = false                   true: collecting and learning take turns
+    engine = "processes"                  what starts them: this program, here, or Ray, on a cluster
 
     [[process]]
     fragments = ["environments", "inference", "actor"]
     replicas = 2                          as many such processes
     device = "cpu"                        of a learner's nets: cpu, cuda, cuda:1, auto
+    cpus = 1                              that Ray keeps for each
     port = 0                              what the process serves at; 0: any free one
 
 Every fragment stands in exactly one kind of process. A mistake is a PlanError of one sentence: the
@@ -30,7 +32,8 @@ from replay_server.support.toml import parsed
 
 SHIPPED = Path(__file__).parent / "plans"
 TRANSPORTS = ("udp", "zmq", "dpdk", "dpdk-memif", "loopback")
-REPLICAS_MAX = 1024
+ENGINES = ("processes", "ray")
+REPLICAS_MAX = CPUS_MAX = 1024
 PORT_MAX = 65_535
 DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
 
@@ -74,6 +77,7 @@ class Process:
     replicas: int = 1
     device: str = "cpu"
     port: int = 0
+    cpus: int = 1
     line: int = 0
 
     @property
@@ -93,6 +97,7 @@ class Plan:
     processes: tuple[Process, ...]
     transport: str = "udp"
     synchronous: bool = False
+    engine: str = "processes"
     path: str = ""
 
     @property
@@ -174,12 +179,14 @@ class _Reader:
             processes,
             transport=self._transport(document, policy),
             synchronous=self._flag(document, "synchronous"),
+            engine=self._engine(document),
             path=str(self.path),
         )
         self._each_once(plan)
         self._cut(plan)
         self._turns(plan)
         require_served(plan)
+        require_placeable(plan)
         self._ports(plan)
         return plan
 
@@ -228,6 +235,12 @@ class _Reader:
             )
         return transport
 
+    def _engine(self, document: Mapping[str, Any]) -> str:
+        engine = document.get("engine", ENGINES[0])
+        if not isinstance(engine, str) or engine not in ENGINES:
+            raise self.wrong(self._no("engine", engine, ENGINES), "engine")
+        return engine
+
     def _process(self, i: int, given: Any) -> Process:
         names = [field.name for field in fields(Process) if field.name != "line"]
         self._known(given, names, i)
@@ -255,6 +268,7 @@ class _Reader:
             replicas=self._whole(given, "replicas", 1, REPLICAS_MAX, i),
             device=device,
             port=self._whole(given, "port", 0, PORT_MAX, i),
+            cpus=self._whole(given, "cpus", 1, CPUS_MAX, i),
             line=self.line("fragments", i),
         )
 
@@ -383,6 +397,23 @@ def require_served(plan: Plan) -> None:
             raise PlanError(
                 f"{plan.path}, line {process.line}: port is {process.port}, and {who} serves at "
                 f"none over {plan.transport}: leave it out"
+            )
+
+
+def require_placeable(plan: Plan) -> None:
+    """PlanError where Ray is to start what it cannot."""
+    if plan.engine != "ray":
+        return
+    if plan.transport not in ("udp", "zmq"):
+        all_here = plan.transport == "loopback"
+        why = "is one process, which runs here" if all_here else f"is over {plan.transport}"
+        others = "take engine 'processes'" if all_here else "take transport 'udp' or 'zmq'"
+        raise PlanError(f"{plan.path}: engine 'ray', and the plan {why}: {others}")
+    for process in plan.processes:
+        if process.device.startswith("cuda:"):
+            raise PlanError(
+                f"{plan.path}, line {process.line}: device {process.device!r}: Ray gives each "
+                "process a GPU of its own, and chooses which; say 'cuda'"
             )
 
 

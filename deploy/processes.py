@@ -15,6 +15,15 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
+TORCHRUN = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
+)
+
+
+def is_torchruns(variable: str) -> bool:
+    """Whether a torchrun around this run means it: for programs of its own, not for these."""
+    return variable in TORCHRUN or variable.startswith("TORCHELASTIC_")
 
 
 def _die_with_parent() -> None:
@@ -22,7 +31,32 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class Process:
+class Logged:
+    """What is said in a file, wherever the program runs."""
+
+    reason = ""  # why it ended, where its exit code does not say
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name, self.log = name, log
+        self.told = False  # to end
+        self.killed = False  # it did not end by itself then
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.begin = log.stat().st_size if log.exists() else 0  # what another one said before
+
+    def lines(self) -> list[str]:
+        """What it has said."""
+        if not self.log.exists():
+            return []
+        with open(self.log, "rb") as file:
+            file.seek(self.begin)
+            return file.read().decode(errors="replace").splitlines()
+
+    def last_lines(self, count: int = 5) -> str:
+        """The end of its output, for an error message."""
+        return "\n".join(self.lines()[-count:])
+
+
+class Process(Logged):
     """One program with its output in a file."""
 
     def __init__(
@@ -33,11 +67,7 @@ class Process:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         """variables: its environment; None: this program's."""
-        self.name, self.log = name, log
-        self.told = False  # to end
-        self.killed = False  # it did not end by itself then
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.begin = log.stat().st_size if log.exists() else 0  # what another one said before
+        super().__init__(name, log)
         with open(log, "ab") as output:
             self.child = subprocess.Popen(
                 command,
@@ -52,16 +82,6 @@ class Process:
     def ended(self) -> int | None:
         """The exit code, or None while it runs."""
         return self.child.poll()
-
-    def lines(self) -> list[str]:
-        """What it has said."""
-        with open(self.log, "rb") as file:
-            file.seek(self.begin)
-            return file.read().decode(errors="replace").splitlines()
-
-    def last_lines(self, count: int = 5) -> str:
-        """The end of its output, for an error message."""
-        return "\n".join(self.lines()[-count:])
 
     def tell(self) -> None:
         """SIGTERM, if it still runs; once, since programs take a second one for impatience."""

@@ -113,8 +113,9 @@ class Central:
 class Kept:
     """The other end: weights that others' gradients are applied to. Serves at `url`."""
 
-    def __init__(self, url: str, learner: Learner) -> None:
-        self.learner, self.line = learner, Answerer(url, "--gradients")
+    def __init__(self, url: str, learner: Learner, insecure: bool = False) -> None:
+        self.learner = learner
+        self.line = Answerer(url, "--gradients", insecure=insecure)
         self.address = self.line.address
         self.refused: dict[bytes, str] = {}  # learners whose newest gradients were, and why
 

@@ -254,7 +254,7 @@ class Program:
             count = self.settings.actors
             metrics = Metrics(self.args.run)
             gone = {n for n in range(count) if metrics.finished(f"actor-{n}")}
-            self.turns = Giving(self.args.turns, count, gone)
+            self.turns = Giving(self.args.turns, count, gone, insecure=self.args.insecure)
         while not self.done():
             if self.is_another():
                 self.publish()
@@ -271,7 +271,7 @@ class Program:
 
     def keep_weights(self) -> None:
         """Others' gradients until the end, in place of batches."""
-        with closing(Kept(self.args.gradients, self.learner)) as kept:
+        with closing(Kept(self.args.gradients, self.learner, self.args.insecure)) as kept:
             self.progress.say(f"learner: gradients are taken at {kept.address}")
             while not self.done():
                 if self.is_another():

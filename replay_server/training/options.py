@@ -112,6 +112,10 @@ class Train(Common):
     turns: str = option(
         "Learns in turn with all actors, who have --turns there: the run repeats.", "", shown="URL"
     )
+    insecure: bool = option(
+        "Serve --gradients and --turns to other machines too: whoever reaches the port is trusted.",
+        False,
+    )
     number: int = option("Which of several learners with --central this is, from 1.", 0)
     device: str = option("Where the nets live: cpu, cuda, or auto: a GPU if there is one.", "auto")
     updates: int = option("Learner steps after which training ends; 0 is no end.", 0)
@@ -141,6 +145,17 @@ class Demo(Common):
         "given: the plan's.",
         "",
     )
+    engine: str = option(
+        "What starts the processes: processes (this program, here), or ray; not given: the plan's.",
+        "",
+    )
+    ray_address: str = option(
+        "HOST:PORT of a Ray cluster, or auto: the one that runs here; empty: RAY_ADDRESS, or a Ray "
+        "of this run's own.",
+        "",
+        shown="HOST:PORT",
+    )
+    insecure: bool = option("Processes on several hosts let in whoever reaches their ports.", False)
     solve_at: float | None = option(
         "Mean greedy return over 20 and 20 episodes that is solved; not given: the preset's mark.",
         None,

@@ -102,12 +102,14 @@ class Giving:
     """The learner's end, for `actors` of them, of which those numbered `gone` have left before.
     Serves at `url`."""
 
-    def __init__(self, url: str, actors: int, gone: Collection[int] = ()) -> None:
+    def __init__(
+        self, url: str, actors: int, gone: Collection[int] = (), *, insecure: bool = False
+    ) -> None:
         self.known = {name_of(number) for number in range(actors)}
         # all but those that left; who is done again is back
         self.awaited = self.known - {name_of(number) for number in gone}
         self.there: dict[bytes, tuple[Question, int]] = {}  # of each actor that is done: its rows
-        self.line = Answerer(url, "--turns")
+        self.line = Answerer(url, "--turns", insecure=insecure)
         self.address = self.line.address
 
     def collected(self, seconds: float) -> int | None:

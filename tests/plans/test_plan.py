@@ -126,6 +126,8 @@ WRONG = {
     ),
     "a device": ("port = 7400", 'device = "gpu"', "line 11: device 'gpu'; expected cpu, cuda"),
     "a flag": ('transport = "udp"', "synchronous = 1", "line 3: synchronous is 1; expected true"),
+    "an engine": ('transport = "udp"', 'engine = "rai"', "line 3: no engine 'rai'; .* is 'ray'"),
+    "no cpus": ("replicas = 2", "cpus = 0", "line 7: cpus is 0; expected 1 to 1,024"),
     "a device of no nets": ("replicas = 2", 'device = "cuda"', "line 7: device 'cuda': .* process"),
     "a port of nothing": ("replicas = 2", "port = 7500", "line 6: port is 7500, and .* at none"),
     "a port past the kernel": ('"udp"', '"dpdk"', "line 10: port is 7400, and replay .* over dpdk"),

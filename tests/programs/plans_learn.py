@@ -1,9 +1,10 @@
 """Every plan learns: each preset under each plan that ships, to a bound over 100 greedy episodes.
 
 `python tests/programs/plans_learn.py` (make learn-plans) runs `replay-server run` once for each
-preset, plan and seed, and prints a line for each. The bound is held by the mean return of the 100
-episodes that a solved checkpoint plays behind the two rounds that chose it. A run below its bound,
-or not solved within its minutes, makes the exit status 1.
+preset, plan and seed, and prints a line for each; with --engine ray on Ray, but for gpu-only, which
+is one process. The bound is held by the mean return of the 100 episodes that a solved checkpoint
+plays behind the two rounds that chose it. A run below its bound, or not solved within its minutes,
+makes the exit status 1.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from deploy.plan import shipped
+from deploy.plan import ENGINES, load, shipped
 
 BOUNDS = {"cartpole": 475.0, "pendulum": -250.0, "cartpole-ppo": 475.0}
 HEAD = ("preset", "plan", "seed", "return", "least", "seconds", "steps", "updates")
 
 
-def run(preset: str, plan: str, seed: int, minutes: float, folder: Path) -> dict[str, Any]:
+def run(
+    preset: str, plan: str, engine: str, seed: int, minutes: float, folder: Path
+) -> dict[str, Any]:
     """The summary of one run; RuntimeError with its last lines where it ended otherwise."""
     command = [sys.executable, "-m", "replay_server", "run", "--preset", preset, "--plan", plan]
     command += ["--seed", str(seed), "--minutes", str(minutes), "--run", str(folder)]
+    command += ["--engine", engine]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = (done.stdout + done.stderr).splitlines()[-8:]
@@ -52,18 +56,23 @@ def main() -> int:
     """The program; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--presets", nargs="+", choices=BOUNDS, default=list(BOUNDS))
-    parser.add_argument("--plans", nargs="+", choices=shipped(), default=shipped())
+    parser.add_argument("--plans", nargs="+", choices=shipped())
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--minutes", type=float, default=6.0, help="Longest time of a run.")
     args = parser.parse_args()
+    alone = [name for name in shipped() if load(name).transport == "loopback"]
+    plans = [name for name in shipped() if args.engine != "ray" or name not in alone]
     widths = (12, 22, 4, 8, 8, 8, 8, 8)
     failed = 0
     print("  ".join(f"{word:{width}}" for word, width in zip(HEAD, widths, strict=True)))
     for preset in args.presets:
-        for plan in args.plans:
+        for plan in args.plans or plans:
             for seed in args.seeds:
                 with tempfile.TemporaryDirectory() as folder:
-                    summary = run(preset, plan, seed, args.minutes, Path(folder) / "run")
+                    summary = run(
+                        preset, plan, args.engine, seed, args.minutes, Path(folder) / "run"
+                    )
                 good = summary["solved"] and summary["eval_return_mean"] >= BOUNDS[preset]
                 failed += not good
                 row = (preset, plan, str(seed), *row_of(summary))
