@@ -6,8 +6,8 @@
 
 For dqn `mlp` and `nature` end in a dueling head (Wang et al. 2016), Q = V + A - mean A: one value
 an action, [B, A]. For sac and ppo `mlp` ends in the numbers of a distribution of actions
-(actions.py). Observations are what `Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k
-frames are stacked; {leaf: tensor} where the space is a Dict or a Tuple. `acting_network` builds one
+(actions.py). Observations are what `Batch.transitions` gives: [B, *shape], or [B, k, *shape] of k
+stacked frames; {leaf: tensor} where the space is a Dict or a Tuple. `acting_network` builds one
 from a preset, the same at actor and learner, which both know the environment; weights travel as
 safetensors (weights.py).
 """
