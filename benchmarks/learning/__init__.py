@@ -1,0 +1,1 @@
+"""Learning through the server beside learning from a buffer in the process; see run.py."""
