@@ -62,6 +62,7 @@ def test_items_come_in_order_and_each_once(place):
         assert client.can_sample("main", 2) and not client.can_sample("main", 3)
         with pytest.raises(LimiterBlocked) as error:
             client.sample("main", 5, timeout=0)
+        assert "if it is this thread that adds, add first;" in str(error.value)
         assert error.value.need == 3 and len(client.table("main")) == 2
         assert client.get("main", keys).valid.all()  # what was drawn can be read
 
@@ -97,7 +98,7 @@ def test_writers_wait_while_the_queue_is_full(place):
     are drawn, and then the others."""
     rows = plain_rows(3 * SIZE)
     with place.pair(plain(sampler=Fifo(SIZE))) as (_, client):
-        with pytest.raises(LimiterBlocked, match=r"Fifo\(32\)"):
+        with pytest.raises(LimiterBlocked, match=r"Fifo\(32\).*draws, draw first, or serve"):
             client.extend("main", rows, timeout=0.2)
         seen: list = []
         while len(seen) < len(rows["x"]):
