@@ -37,6 +37,7 @@ from .errors import (
 )
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
+ONCE = "Fifo draws each item once"  # of a queue, in place of its limiter's numbers
 NS, TIMEOUT_MAX = 1_000_000_000, 1e9
 SLICE_NS, MEANWHILE_NS = int(lib.RP_SLICE_NS), 2_000_000
 

@@ -61,7 +61,7 @@ class LimiterBlocked(Timeout):
                 "draws, draw first, and as many for each item as samples_per_insert says, or let "
             )
             remedy += "min_size be the size at which it starts to"
-        if limiter.startswith("Fifo("):
+        if limiter.startswith("Fifo"):
             remedy = "adds, add first" if by == "inserts" else "draws, draw first, or serve more room"
         if (need, by) == (1, "inserts"):
             held = (

@@ -98,7 +98,8 @@ class Draw:
             short = ShortBatch(self.what, int((~batch.valid).sum()))
             short.status, short.batch = "SHORT_BATCH", batch.arrived()
             raise short
-        link.check(status, self.what, blocked=(need, _native.BY_INSERTS))
+        blocked = (need, _native.BY_INSERTS, _native.ONCE * self.fifo)
+        link.check(status, self.what, blocked=blocked)
         return batch
 
 
