@@ -57,12 +57,14 @@ class LimiterBlocked(Timeout):
         remedy += "learning_starts)"
         if by == "samples":
             verb = "sampled by learners"
-            remedy = (
-                "draws, draw first, and as many for each item as samples_per_insert says, or let "
-            )
-            remedy += "min_size be the size at which it starts to"
+            remedy = "draws, draw first, and as many for each item as samples_per_insert says, or "
+            remedy += "let min_size be the size at which it starts to"
         if limiter.startswith("Fifo"):
-            remedy = "adds, add first" if by == "inserts" else "draws, draw first, or serve more room"
+            first = {
+                "inserts": "adds, add first",
+                "samples": "draws, draw first, or serve more room",
+            }
+            remedy = first[by]
         if (need, by) == (1, "inserts"):
             held = (
                 "nothing to draw until 1 more item is created by writers: the table is empty, or "
