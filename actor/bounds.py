@@ -45,11 +45,10 @@ def ahead_of(state: WriterState, table: RemoteTable) -> Ahead:
     """From a writer's state, and the table as it was looked up after it, never before: what is
     stored in between counts twice then, and never too little."""
     steps = steps_max = None
-    if table.samples_per_insert > 0.0:
+    if table.samples_per_insert > 0.0 and not table.fifo:  # a queue counts what lies in it alone
         aim = table.min_size + table.sampled / table.samples_per_insert
         buffer = table.error_max / table.samples_per_insert - table.min_size
         message = (table.error_max - table.error_min) / (2 * table.samples_per_insert)
-        created = table.count + table.sampled if table.fifo else table.inserted  # but for the lost
-        steps = created + state.unacknowledged - aim
+        steps = table.inserted + state.unacknowledged - aim
         steps_max = max(buffer, message) + state.unacknowledged_max + 1
     return Ahead(state.unacknowledged, state.unacknowledged_max, steps, steps_max)

@@ -61,7 +61,7 @@ ONE_PROGRAM = (
     "[{name}] {key}: actor and learner are one program under this plan, and would not have it; say "
     "it without a section where it is one of their common settings, or take another plan"
 )
-PLANNED = {"device", "environments", "turns", "gradients", "central", "number", "server"}
+PLANNED = {"device", "compile", "environments", "turns", "gradients", "central", "number", "server"}
 PLAN, ALONE = "single-learner-coarse", "gpu-only"
 LINE_S = 1.0
 
@@ -502,10 +502,10 @@ def run_in(
     if args.transport == "loopback":
         from deploy.sync import in_turn
 
-        device = plan.process_of("learner").device
+        learner = plan.process_of("learner")
         running = [{"name": "in-turn", "kind": "learner", "alive": True}]
         with page_of(args, settings, folder, plan, lambda: running):
-            summary = in_turn(args, settings, device)
+            summary = in_turn(args, settings, learner.device, learner.compile)
     else:
         summary = over_network(args, settings, folder, plan)
     if summary is None:

@@ -74,6 +74,11 @@ class Places:
         return () if self.host(name) == HOST else OPEN
 
 
+def nets(process: Process) -> tuple[str, ...]:
+    """Where a process's nets live, and whether they are compiled."""
+    return ("--device", process.device, *("--compile",) * process.compile)
+
+
 def shares(total: int, parts: int) -> list[int]:
     """`total` in `parts` shares, the first ones larger."""
     return [total // parts + (i < total % parts) for i in range(parts)]
@@ -102,7 +107,7 @@ def commands(
     acting = plan.process_of("actor")
     if learners is acting:
         common += ("--turns", places.url("together")) if plan.synchronous else ()
-        words = ("together", *common, "--device", learners.device, *at)
+        words = ("together", *common, *nets(learners), *at)
         return [*found, Command("together", "together", words, served=True, process=acting)]
     turns = ("--turns", places.url("learner")) if plan.synchronous else ()
     found += learning(plan, learners, (*common, *turns), places)
@@ -117,7 +122,7 @@ def learning(
 ) -> list[Command]:
     """The learners, and where the weights are, if that is elsewhere."""
     weights, insecure = plan.process_of("weights"), places.open("learner")
-    words = ("learner", "train", *common, "--device", learners.device)
+    words = ("learner", "train", *common, *nets(learners))
     if weights is learners:
         if learners.replicas == 1:
             more = insecure if plan.synchronous else ()
@@ -127,7 +132,7 @@ def learning(
             for name, variables in ranks(learners, places).items()
         ]
     url = places.url("learner", weights.port)
-    kept = ("learner", "train", *common, "--device", weights.device, "--gradients", url, *insecure)
+    kept = ("learner", "train", *common, *nets(weights), "--gradients", url, *insecure)
     found = [Command("learner", "weights", kept, served=True, process=weights)]
     for i in range(1, learners.replicas + 1):
         more = ("--central", url, "--number", str(i))

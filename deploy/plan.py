@@ -9,6 +9,7 @@
     fragments = ["environments", "inference", "actor"]
     replicas = 2                          as many such processes
     device = "cpu"                        of a learner's nets: cpu, cuda, cuda:1, auto
+    compile = false                       true: these nets by torch.compile
     cpus = 1                              that Ray keeps for each
     port = 0                              what the process serves at; 0: any free one
 
@@ -76,6 +77,7 @@ class Process:
     fragments: tuple[str, ...]
     replicas: int = 1
     device: str = "cpu"
+    compile: bool = False
     port: int = 0
     cpus: int = 1
     line: int = 0
@@ -253,6 +255,14 @@ class _Reader:
                 sentence = self._no("fragment", fragment, graph().fragments)
                 raise self.wrong(sentence, "fragments", i)
         listed = sorted(listed, key=FRAGMENTS.index)  # their order in a file says nothing
+        compiled = self._flag(given, "compile", i)
+        if compiled and not set(listed) & set(LEARNING):
+            raise self.wrong(
+                f"compile is true: {' + '.join(listed)} has no learner's nets; the nearest is "
+                "false",
+                "compile",
+                i,
+            )
         device = given.get("device", "cpu")
         if not isinstance(device, str) or not DEVICE.fullmatch(device):
             raise self.wrong(f"device {device!r}; expected cpu, cuda, cuda:N or auto", "device", i)
@@ -267,6 +277,7 @@ class _Reader:
             tuple(listed),
             replicas=self._whole(given, "replicas", 1, REPLICAS_MAX, i),
             device=device,
+            compile=compiled,
             port=self._whole(given, "port", 0, PORT_MAX, i),
             cpus=self._whole(given, "cpus", 1, CPUS_MAX, i),
             line=self.line("fragments", i),

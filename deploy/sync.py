@@ -21,7 +21,7 @@ import torch
 from actor.actor import Actor
 from actor.inference import Inference
 from deploy.table import TABLE, needed, table_for
-from learner.algorithms import batches_of
+from learner.algorithms import batches_of, publication_due
 from learner.judge import Judge, save
 from learner.learner import Learner
 from learner.optimizing import Update
@@ -88,6 +88,7 @@ class InTurn:
         envs: VectorEnv | None = None,
         table: Table | None = None,
         device: str = "cpu",
+        compiled: bool = False,
     ) -> None:
         torch.manual_seed(seed)
         self.settings = settings
@@ -103,7 +104,12 @@ class InTurn:
         self.client = Client(self.server.address, batch_max=max(settings.batch, BATCH_DEFAULT))
         actions = actions_of(self.envs, settings.algorithm)
         self.learner = Learner(
-            spec=table.step, actions=actions, preset=settings, seed=seed, device=device
+            spec=table.step,
+            actions=actions,
+            preset=settings,
+            seed=seed,
+            device=device,
+            compiled=compiled,
         )
         network = acting_network(settings, table.step, actions, seed)
         self.actor = Actor(
@@ -147,7 +153,7 @@ class InTurn:
     def learn(self) -> Turn:
         """One batch, one update, its priorities."""
         learn(self.replay, self.learner, self.learner)
-        if self.learner.step % self.settings.publication_every == 0:
+        if publication_due(self.learner, self.replay):
             self.publish()
         return Turn(self.drawn.batch, self.learner.update, self.drawn.priorities)
 
@@ -177,16 +183,19 @@ class InTurn:
         self.close()
 
 
-def in_turn(args: Demo, settings: Preset, device: str = "cpu") -> dict[str, Any] | None:
-    """The demo in turn; its summary, or None if it was interrupted. device: of the nets."""
-    device = device_from(device)
+def in_turn(
+    args: Demo, settings: Preset, device: str = "cpu", compiled: bool = False
+) -> dict[str, Any] | None:
+    """The demo in turn; its summary, or None if it was interrupted. device, compiled: of the nets
+    that learn."""
+    nets = {"device": device_from(device), "compiled": compiled}
     torch.set_num_threads(1)
     progress = Progress()
     run = begin_run("in-turn", "deploy demo", args, settings, progress.say)
     keep("in-turn", "deploy demo", args, settings)
     begin, solved = time.time(), None
     table = table_for(settings)
-    with Stop() as stop, progress, InTurn(settings, args.seed, table=table, device=device) as parts:
+    with Stop() as stop, progress, InTurn(settings, args.seed, table=table, **nets) as parts:
         mark = math.inf if args.solve_at is None else args.solve_at
         judge = Judge(
             settings,

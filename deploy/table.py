@@ -52,14 +52,13 @@ def table_for(settings: Preset) -> Table:
 
 
 def _queue(settings: Preset, spec: Spec) -> Table:
-    """Of segments, of which two rollouts may wait: one that is learned from next, and one that the
-    newest policy makes."""
+    """Of segments, each drawn once."""
     return Table(
         TABLE,
         step=spec,
         plan=Sequence(settings.rollout, 1),
         capacity=settings.capacity,
-        sampler=Fifo(2 * settings.batch),
+        sampler=Fifo(settings.queue),
         writers=max(4, settings.actors + 2),
         streams=settings.envs,
     )

@@ -95,12 +95,14 @@ def main(argv: list[str] | None = None) -> int:
         "--environments", metavar="URLS", default="", help="Where workers step them; empty: here."
     )
     parser.add_argument("--device", default="auto", help="Where the nets live, as a learner's.")
+    parser.add_argument("--compile", action="store_true", help="Compile the nets, as a learner's.")
     parser.add_argument(
         "--resume", metavar="FOLDER", help="Run to go on from, with the options of both there."
     )
     parser.epilog = "Every other option is one that both `learner train` and `actor` have."
     mine, both = parser.parse_known_args(argv)
     resumed = ["--resume", mine.resume] if mine.resume else []
+    resumed += ["--compile"] if mine.compile else []
     args, settings = parse_train([*both, "--device", mine.device, *resumed])
     played = as_played(mine.resume, both) if mine.resume else []
     playing = options.parse(options.Actor, "actor", "actor", "", [*both, *played], check_playable)

@@ -25,6 +25,7 @@ from learner.algorithms import algorithm_from
 from learner.optimizing import Gradients, NotFinite, Update
 from replay_server.spec import Spec, SpecError
 from replay_server.training.actions import Actions, Bounds
+from replay_server.training.device import compile_nets
 from replay_server.training.loop import Priorities, Weights
 from replay_server.training.presets import Preset
 from replay_server.training.weights import from_bytes, to_bytes
@@ -44,10 +45,19 @@ class Learner:
     """An algorithm's nets, their optimiser, and the count of learner steps."""
 
     def __init__(
-        self, *, spec: Spec, actions: Actions, preset: Preset, seed: int, device: str = "cpu"
+        self,
+        *,
+        spec: Spec,
+        actions: Actions,
+        preset: Preset,
+        seed: int,
+        device: str = "cpu",
+        compiled: bool = False,
     ) -> None:
         self.preset, self.device, self.actions = preset, device, actions
         self.algorithm = algorithm_from(preset, spec, actions, seed).to(device)
+        if compiled:
+            compile_nets(self.algorithm, device)
         self.optimizer = optimizing.optimizer_from(preset, self.algorithm)
         self.step = 0
         self.batch: Any = None  # the newest that gradients were made of

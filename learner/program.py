@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from learner import checkpoint
-from learner.algorithms import batches_of
+from learner.algorithms import batches_of, publication_due
 from learner.central import Central, Kept
 from learner.evaluate import actions_as_learned
 from learner.judge import Judge, save
@@ -65,6 +66,7 @@ class Program:
         self.leads = number == 0  # it alone publishes, judges and saves
         self.replicas = Replicas(self.device, self.progress.say, stop) if ranks > 1 else None
         self.central: Central | None = None  # where the weights are, if not here
+        self.replay: Any = None  # what it draws from, as its algorithm has it
         self.turns: Giving | None = None  # with actors; it knows who has left, whatever session
         self.share = settings.batch if ranks == 1 else self.replicas.share(settings.batch)
         name = NAME if self.leads else f"{NAME}-{number}"
@@ -136,6 +138,7 @@ class Program:
             preset=self.settings,
             seed=self.args.seed,
             device=self.device,
+            compiled=self.args.compile,
         )
         if self.args.resume is not None:
             self.go_on()
@@ -231,7 +234,7 @@ class Program:
             device=self.device,
         )
         drawn = Replay(self.client, self.args.table, batches, self.phases)
-        replay = batches_of(drawn, self.learner)
+        replay = self.replay = batches_of(drawn, self.learner)
         self.ages, learner = drawn.ages, Timed(self.learner, self.phases, "train")
         weights = Timed(self.central or self.replicas or self.learner, self.phases, "train")
         with batches:
@@ -246,7 +249,7 @@ class Program:
     def train_in_turns(self) -> None:
         """As many updates behind each step of the actors as are due, and nothing meanwhile."""
         drawn = InOrder(self.client, self.args.table, self.share, self.learner.beta)
-        replay = batches_of(drawn, self.learner)
+        replay = self.replay = batches_of(drawn, self.learner)
         self.ages, learner = drawn.ages, Timed(self.learner, self.phases, "train")
         weights = Timed(self.central or self.replicas or self.learner, self.phases, "train")
         due = due_of(self.settings, replay.ready)
@@ -301,7 +304,7 @@ class Program:
         self.updates += 1
         step, now = self.learner.step, time.monotonic()
         late = now - self.published_at >= self.settings.publish_seconds and not self.args.turns
-        if step % self.settings.publication_every == 0 or late:
+        if late or publication_due(self.learner, self.replay):
             with self.phases("publish"):
                 self.publish()
         if self.judge is not None and step % self.args.evaluate_every == 0:

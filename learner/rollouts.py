@@ -2,7 +2,8 @@
 
 A draw of `batch` segments is a rollout. Its steps are cut at random into `minibatches` parts, of
 sizes that differ by one at most, and so `epochs` times over: each part is what the loop calls a
-batch. So one rollout is epochs * minibatches learner steps, whatever lengths its segments have.
+batch. So one rollout is epochs * minibatches learner steps, whatever lengths its segments have: of
+several learners each makes as many, whose gradients are averaged.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class Rollouts:
         found = []
         for _ in range(preset.epochs):
             order = torch.randperm(len(steps))
+            # of fewer steps than parts some are learned from again: as many updates on each rank
+            order = order.repeat(-(-preset.minibatches // len(steps)))
             for which in order.tensor_split(preset.minibatches):
                 keys = of[which.numpy()]
                 part = steps.chosen(which.to(self.learner.device))

@@ -60,11 +60,9 @@ class LimiterBlocked(Timeout):
             remedy = "draws, draw first, and as many for each item as samples_per_insert says, or "
             remedy += "let min_size be the size at which it starts to"
         if limiter.startswith("Fifo"):
-            first = {
-                "inserts": "adds, add first",
-                "samples": "draws, draw first, or serve more room",
-            }
-            remedy = first[by]
+            remedy = "adds, add first, since a draw that is given up may lose what was drawn for it"
+            if by == "samples":
+                remedy = "draws, draw first, or serve more room"
         if (need, by) == (1, "inserts"):
             held = (
                 "nothing to draw until 1 more item is created by writers: the table is empty, or "

@@ -65,8 +65,8 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Fifo(Keyworded):
-    """Items are drawn in the order of their steps, each once; writers wait while `size` items wait
-    to be drawn.
+    """Items are drawn oldest step first, each once; writers wait while `size` items wait to be
+    drawn.
 
     size      items that wait at most. A batch holds at most so many, and at most 16000: a larger
               one is refused (OverBudget). A batch waits until all of its items are there
@@ -74,8 +74,8 @@ class Fifo(Keyworded):
     No item is drawn twice, so none has a priority to update, and importance weights are 1. An item
     that is created with priority 0 is never drawn. An item that is overwritten before it was drawn
     is gone, and lets a writer go on. So is one of a draw that was given up: let draws wait. A batch
-    is read from the ring while it travels: a capacity of a few times the rows of `size` items keeps
-    it there.
+    is read from the ring while it travels: a capacity of a few times the rows of `size` items, each
+    with its whole window, keeps it there. With less the queue may never fill.
     """
 
     _MEANT: ClassVar[dict[str, str]] = {"max_size": "size", "capacity": "size"}

@@ -3,7 +3,8 @@
  * The first round asks for everything (keys: for as many as fit a datagram, then the next). A
  * round's first train comes with its answer; the rest is pulled in ranges, several at a time, as
  * many datagrams as may be on their way here. At the end of a round the items the server found
- * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most.
+ * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most. Of
+ * a queue, whose items are drawn once, nothing is drawn in their place.
  *
  * A server keeps the newest `records` draws of a session, in their order. Requests are drawn in the
  * order of their ids, except those that waited at the server or were lost on their way: these are
@@ -281,7 +282,7 @@ static void end_round(struct rp_client *client, struct client_ticket *ticket) {
         next_keys(client, ticket, holes);
     } else if (holes == 0) {
         rp_client_ticket_finish(client, ticket, RP_OK);
-    } else if (sample->redraws == CLIENT_REDRAWS_MAX) {
+    } else if (sample->landing.once || sample->redraws == CLIENT_REDRAWS_MAX) {
         rp_client_ticket_finish(client, ticket, -RP_SHORT_BATCH);
     } else {
         sample->redraws++;

@@ -163,7 +163,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(weights_dropped,           "publications given up at attach: damaged, or without room") \
     X(pushes_early,              "push datagrams held back for earlier steps of their writer") \
     X(drop_share,                "dropped: beyond its session's share of the server's time") \
-    X(publishes_forgotten,       "refused: a publication that is on record no more")
+    X(publishes_forgotten,       "refused: a publication that is on record no more") \
+    X(items_undrawn,             "items of a queue that were overwritten before they were drawn")
 
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };

@@ -67,6 +67,7 @@ class Draw:
         index = table.layout.index(plan)
         self.layout = table.layout.plans[index]
         self.shape = LandingShape(self.layout, table.spec, count, table.name)
+        self.shape.raw.once = self.fifo
         self.raw: Any = ffi.new("struct rp_draw *")
         self.raw.shape, self.raw.table = self.shape.raw, table.number
         self.raw.incarnation = table.incarnation

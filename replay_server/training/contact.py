@@ -100,7 +100,7 @@ def met(client: Client, table: Any) -> str:
     """Whom a program has met, for the person watching: so that another's server is noticed."""
     others = client.stats().sessions - 1
     return (
-        f"joined the server at {client.address}: {table.count:,} items in table {table.name!r}, "
+        f"joined {client.address}: {table.count:,} items in table {table.name!r}, "
         f"{others} other session{'s' * (others != 1)}"
     )
 

@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from ..support.arguments import Parser, add_options, argument, option
 from ..support.values import HUGE, SECONDS_MAX, real, whole
 from . import runfile
-from .presets import LOG_PROB, PRESETS, SEED_MAX, Preset, changed, preset, preset_for
+from .presets import LOG_PROB, ONLY, PRESETS, SEED_MAX, Preset, changed, preset, preset_for
 from .runs import Run, commit
 from .wandb_run import require_wandb
 
@@ -118,6 +118,7 @@ class Train(Common):
     )
     number: int = option("Which of several learners with --central this is, from 1.", 0)
     device: str = option("Where the nets live: cpu, cuda, or auto: a GPU if there is one.", "auto")
+    compile: bool = option("Compile the nets (torch.compile) before they are used first.", False)
     updates: int = option("Learner steps after which training ends; 0 is no end.", 0)
     solve_at: float | None = option("Mean greedy return that counts as solved.", None)
     evaluate_every: int = option("Learner steps between candidates for solved.", 500)
@@ -231,7 +232,14 @@ def resolved(cls: type[Args], values: Mapping[str, Any]) -> tuple[Args, Preset]:
         require_wandb()
     settings = {name: value for name, value in values.items() if name not in names}
     args.asked = frozenset(settings)
-    chosen = changed(preset(args.preset), **settings)
+    usual = preset(args.preset)
+    chosen = changed(usual, **settings)
+    for name, algorithms in ONLY.items():
+        if chosen.algorithm not in algorithms and getattr(chosen, name) != getattr(usual, name):
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is a setting of {' and '.join(algorithms)}: with "
+                f"{chosen.algorithm} it would do nothing; leave it out"
+            )
     if chosen.env != preset(args.preset).env and "mark" not in settings:
         chosen = changed(chosen, mark=None)  # a preset's mark is that of its own environment
     return args, chosen

@@ -26,6 +26,7 @@ def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
 
 
 LOG_PROB = "log_prob"  # ppo's column: of the action, by the weights that chose it
+SEGMENT_MAX = 1024  # a Sequence's
 SEED_MAX = (1 << 32) - 1  # of a run: envs.py builds the environments' seeds from it
 BATCH_MAX = 1 << 16  # the protocol's
 LAYER_MAX = 1 << 14  # two such layers have a gigabyte of weights between them
@@ -50,6 +51,15 @@ SIZES = (  # above 0; the optional ones may be none
     *("huber_delta", "reward_clip", "steps_per_update", "publish_seconds", "clip_range"),
     "value_weight",
 )
+ONLY = {  # settings that some algorithms have, by these
+    **dict.fromkeys(("huber_delta", "target_every", "epsilon_base", "epsilon_power"), ("dqn",)),
+    **dict.fromkeys(("beta_start", "beta_end", "beta_steps", "priority_epsilon"), ("dqn", "sac")),
+    **dict.fromkeys(("n", "alpha", "min_size", "steps_per_update"), ("dqn", "sac")),
+    **dict.fromkeys(("publish_every", "prefetch"), ("dqn", "sac")),
+    "target_share": ("sac",),
+    **dict.fromkeys(("rollout", "epochs", "minibatches", "gae_decay"), ("ppo",)),
+    **dict.fromkeys(("clip_range", "value_weight", "entropy_weight"), ("ppo",)),
+}
 CHOICES = {
     "algorithm": ("dqn", "sac", "ppo"),
     "network": ("mlp", "nature", "linear"),
@@ -148,20 +158,35 @@ class Preset:
         if self.algorithm != "dqn" and self.network != "mlp":
             only = f"{self.algorithm} has mlp alone: say --network mlp"
             raise ValueError(f"network is {self.network}; {only}")
-        if self.algorithm == "ppo" and self.stack != 1:
+        if self.algorithm == "ppo":
+            self._require_rollouts()
+
+    def _require_rollouts(self) -> None:
+        """ValueError where ppo cannot play its rollouts, or the table cannot hold those that wait
+        and those that are read."""
+        if self.stack != 1:
             raise ValueError(f"stack is {self.stack}; ppo takes no stacks: say --stack 1")
+        if self.rollout > SEGMENT_MAX:
+            raise ValueError(f"rollout is {self.rollout}; expected at most {SEGMENT_MAX:,}")
+        open_ones = self.envs * self.actors
+        segments = self.queue + self.batch + open_ones  # that wait, are read, are not complete
+        least = -(-segments * (self.rollout + 1) * 16 // 15)  # a share is kept for what is written
+        if self.capacity < least:
+            raise ValueError(
+                f"capacity is {self.capacity:,}; {segments} segments of {self.rollout} steps and "
+                f"their last rows need --capacity {least} at least"
+            )
+
+    @property
+    def queue(self) -> int:
+        """ppo: segments that may wait to be drawn: two rollouts, and whatever one step of all
+        environments can add to what is not a rollout yet, since nobody draws meanwhile in turns."""
+        return max(2 * self.batch, self.batch + 2 * self.envs * self.actors)
 
     @property
     def samples_per_insert(self) -> float | None:
         """The limiter's ratio: items served for each item inserted."""
         return None if self.steps_per_update is None else self.batch / self.steps_per_update
-
-    @property
-    def publication_every(self) -> int:
-        """Updates between publications: ppo's are those of whole rollouts, whose steps were all
-        chosen by one policy then."""
-        rollout = self.epochs * self.minibatches
-        return rollout if self.algorithm == "ppo" else self.publish_every
 
     @property
     def limiter_buffer(self) -> float | None:

@@ -53,7 +53,7 @@ NAMES = {
         error_buffer min_size
     """,
     "Ready": """
-        ahead steps streams
+        ahead steps streams where
     """,
     "Transitions": """
 

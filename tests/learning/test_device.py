@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import rank as ranks
 import torch
 
 from learner.learner import Learner
 from replay_server import Client, NStep, Prioritized, Server, Table
 from replay_server.serving.config import atari_spec
+from replay_server.training import device
 from replay_server.training.device import DeviceError, device_from
 from replay_server.training.presets import ATARI, changed
 
@@ -98,3 +100,32 @@ def test_on_a_gpu_the_same_batches_teach_the_same(frames):
         for device in ("cpu", "cuda")
     )
     assert on_gpu[1] == pytest.approx(on_cpu[1], rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_compiled_nets_learn_what_others_do(name, monkeypatch):
+    """Given the same batches for a learner and for one whose nets are traced and differentiated
+    ahead of time, as torch.compile does before it makes machine code. Expect the same losses, the
+    same weights by the same names."""
+    monkeypatch.setattr(device, "COMPILED", {"cpu": {"backend": "aot_eager"}})
+    plain, compiled = (ranks.learner_of(3, name, compiled=c) for c in (False, True))
+    traced = []
+    for part in compiled.algorithm.children():
+        part.register_forward_hook(lambda *_: traced.append(torch.compiler.is_compiling()))
+    for update, batch in enumerate(ranks.batches((0,), 6)):
+        for learner in (plain, compiled):
+            torch.manual_seed(update)
+            learner.learn(batch)
+        assert compiled.update.loss == pytest.approx(plain.update.loss, rel=1e-5)
+    mine, theirs = plain.algorithm.state_dict(), compiled.algorithm.state_dict()
+    assert list(mine) == list(theirs)
+    assert all(torch.allclose(mine[n], theirs[n], atol=1e-6) for n in mine)
+    assert any(traced)
+    plain.load(compiled.shared())
+
+
+def test_a_machine_without_a_compiler_is_told(monkeypatch):
+    """Given no C++ compiler. Expect a sentence before anything is learned."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(DeviceError, match=r"torch.compile needs .*'no-such-compiler' is not there"):
+        ranks.learner_of(3, compiled=True)

@@ -14,7 +14,7 @@ static const struct rp_landing_column column = {(uint8_t *)values, ITEM, 0, ITEM
 static uint64_t ages[BATCH];
 static uint16_t behind[BATCH], ahead[BATCH];
 static uint8_t whole[BATCH];
-static const struct rp_landing landing = {.columns = &column,
+static struct rp_landing landing = {.columns = &column,
                                           .column_count = 1,
                                           .item_bytes = ITEM,
                                           .keys = keys,
@@ -484,6 +484,30 @@ static void situation_short(void) {
     check_group("12 a batch with a hole that nobody fills");
 }
 
+/* 14. Given the same of a queue, whose items are drawn once, and a server that answers. Expect the
+ *     batch, told short, and nothing drawn in the place of what is gone. */
+static void situation_once(void) {
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(14, &options);
+    struct world_datagram *answer;
+    landing.once = 1;
+    int ticket = sample(world, 4, RP_SAMPLE_INDEPENDENT);
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    answer->data[RP_ANSWER_BYTES + sizeof(struct rp_batch_datagram)] = 2;
+    world_reseal(answer);
+    CHECK(world_wait(world, ticket) == -RP_SHORT_BATCH);
+    CHECK(whole[0] == 1 && whole[1] == 0 && whole[2] == 1 && whole[3] == 1);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_redraws] == 0);
+    world_run(world, 10 * WORLD_MS);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_items_sampled] == 4);
+    landing.once = 0;
+    world_close(world);
+    check_group("14 nothing is drawn in the place of what is drawn once");
+}
+
 /* 13. Given a publication that the server finds damaged. Expect it to be begun anew at once. */
 static void situation_damaged(void) {
     static uint8_t bytes[64];
@@ -523,6 +547,7 @@ int main(void) {
     situation_holes();
     situation_reset();
     situation_short();
+    situation_once();
     situation_damaged();
     situation_pull_refused(RP_FORGOTTEN, 0);
     situation_pull_refused(RP_STALE_EPOCH, -RP_STALE_EPOCH);

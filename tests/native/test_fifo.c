@@ -248,6 +248,8 @@ static void take_walk(uint32_t capacity, uint32_t window, uint32_t size, uint64_
            (unsigned long long)walk.died);
     CHECK(walk.drawn > 0 && walk.lapped > 0 && walk.updated > 0 && walk.died > 0
           && walk.wrapped > 0);
+    CHECK(walk.fixture.table.counters[RP_COUNT_items_undrawn] == walk.lapped, "%llu",
+          (unsigned long long)walk.fixture.table.counters[RP_COUNT_items_undrawn]);
     fixture_close(&walk.fixture);
 }
 

@@ -14,11 +14,15 @@ import torch
 
 from actor.exploration import Categorical
 from actor.segments import Segments
+from deploy.table import table_for
+from learner.algorithms import publication_due
 from learner.learner import Learner
 from learner.ppo import advantages_of
 from learner.rollouts import Rollouts
+from replay_server.errors import ConfigError
 from replay_server.returns import leaves
 from replay_server.spec import Column, Spec, SpecError
+from replay_server.training import options
 from replay_server.training.actions import Bounds
 from replay_server.training.presets import changed, preset
 from replay_server.writing.anchors import Anchors
@@ -328,3 +332,77 @@ def test_observations_of_several_parts():
     assert steps.observations.keys() == first.keys()
     assert np.array_equal(steps.observations["b"][0].item(), seen[0, 0, 2])
     assert learner.algorithm.gradients(steps).loss.isfinite()
+
+
+def test_fewer_steps_than_parts_are_learned_from_again():
+    """Given a rollout of 3 steps and 8 parts of each epoch. Expect a step in each part, each step
+    in as many parts but for one, and finite losses."""
+    learner, batch = learner_of(epochs=2, minibatches=8), rollout(12)
+    batch.ahead[:] = 1
+    for name in batch.data:
+        batch.data[name] = batch.data[name][:3]
+    batch.ahead, batch.keys = batch.ahead[:3], batch.keys[:3]
+    replay = Rollouts(Drawn(batch), learner)
+    parts = [replay.sample() for _ in range(16)]
+    assert replay.sample() is None
+    assert all(len(part) >= 1 for part in parts)
+    for part in parts:
+        learner.learn(part)
+        assert np.isfinite(learner.update.loss)
+    counts = np.unique(np.concatenate([part.keys for part in parts[:8]]), return_counts=True)[1]
+    assert len(counts) == 3 and counts.max() - counts.min() == 0
+
+
+def test_weights_are_published_behind_each_whole_rollout():
+    """Given a learner that goes on in the middle of what was a rollout. Expect publications behind
+    the rollouts that it draws, and of one that keeps weights for others as many updates apart."""
+    learner = learner_of(epochs=2, minibatches=3)
+    learner.step = 4
+    replay, due = Rollouts(Drawn(rollout(13), rollout(14)), learner), []
+    for _ in range(12):
+        learner.learn(replay.sample())
+        due.append(publication_due(learner, replay))
+    assert due == [False] * 5 + [True] + [False] * 5 + [True]
+    learner.step = 12
+    assert publication_due(learner, None)
+    learner.step = 13
+    assert not publication_due(learner, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"batch": 256, "rollout": 128}, "need --capacity"),
+        ({"rollout": 2048}, "rollout is 2048; expected at most 1,024"),
+        ({"stack": 4}, "ppo takes no stacks"),
+        ({"network": "nature"}, "ppo has mlp alone"),
+    ],
+)
+def test_settings_that_cannot_be_played_are_refused(given, words):
+    """Given rollouts that the table cannot hold, and what ppo has not. Expect a sentence."""
+    with pytest.raises(ValueError, match=words):
+        changed(preset("cartpole-ppo"), **given)
+
+
+@pytest.mark.parametrize(("envs", "batch"), [(64, 8), (8, 2), (1, 8), (200, 1)])
+def test_a_step_of_all_environments_always_has_room(envs, batch):
+    """Given a rollout of which one segment is missing, and a step that completes two segments of
+    each environment: a whole one and the episode's last. Expect room in the queue."""
+    settings = changed(preset("cartpole-ppo"), envs=envs, batch=batch, actors=2, capacity=10**6)
+    assert settings.queue >= batch - 1 + 2 * envs * 2
+    assert table_for(settings).sampler.size == settings.queue
+
+
+def test_a_setting_of_another_algorithm_is_refused():
+    """Given settings that the algorithm has not, and its own. Expect the former refused by name."""
+    for words, said in (
+        (["--preset", "cartpole-ppo", "--n", "5"], "--n is a setting of dqn and sac: with ppo"),
+        (["--preset", "pendulum", "--huber-delta", "2"], "--huber-delta is a setting of dqn: with"),
+        (["--clip-range", "0.1"], "--clip-range is a setting of ppo: with dqn"),
+    ):
+        values = vars(options.parser_of(options.Train, "x", "").parse_args(words))
+        values.pop("config")
+        with pytest.raises(ConfigError, match=said):
+            options.resolved(options.Train, values)
+    mine = {"preset": "cartpole-ppo", "clip_range": 0.1, "epochs": 3}
+    assert options.resolved(options.Train, mine)[1].clip_range == 0.1

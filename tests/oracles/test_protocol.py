@@ -47,7 +47,7 @@ pushes_blocked releases updates updates_repeated updates_forgotten updates_early
 priorities_applied priorities_stale priorities_unknown weights_published weights_pieces
 blob_datagrams retransmissions timeouts losses_seen reconnects redraws wrong_queue rebinds
 refused_feature refused_address waits_lapsed waits_withdrawn drop_far refused_disk
-weights_dropped pushes_early drop_share publishes_forgotten
+weights_dropped pushes_early drop_share publishes_forgotten items_undrawn
 """
 
 

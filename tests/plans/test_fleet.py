@@ -81,7 +81,7 @@ def test_learners_of_weights_elsewhere_come_back(tmp_path):
     for name in ("learner", "learner-1", "learner-2"):
         rates = [line.get("perf/learner_sps", 0.0) for line in running.metrics.read(name)]
         assert min(rates) >= 0.0, "a rate is that of its own updates"
-    waited = [line.get("phase/wait", 0.0) for line in running.metrics.read("learner")]
+    waited = [line.get("phase/idle", 0.0) for line in running.metrics.read("learner")]
     assert max(waited) > 0.1, "who keeps weights waits for gradients"
 
 

@@ -129,6 +129,8 @@ WRONG = {
     "an engine": ('transport = "udp"', 'engine = "rai"', "line 3: no engine 'rai'; .* is 'ray'"),
     "no cpus": ("replicas = 2", "cpus = 0", "line 7: cpus is 0; expected 1 to 1,024"),
     "a device of no nets": ("replicas = 2", 'device = "cuda"', "line 7: device 'cuda': .* process"),
+    "compiled, half": ("replicas = 2", "compile = 1", "line 7: compile is 1; expected true or"),
+    "nothing to compile": ("replicas = 2", "compile = true", "line 7: compile is true: .* false"),
     "a port of nothing": ("replicas = 2", "port = 7500", "line 6: port is 7500, and .* at none"),
     "a port past the kernel": ('"udp"', '"dpdk"', "line 10: port is 7400, and replay .* over dpdk"),
     "what a plan has not": ("replicas = 2", "host = 3", "line 7: no key 'host'"),

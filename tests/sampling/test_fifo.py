@@ -62,7 +62,7 @@ def test_items_come_in_order_and_each_once(place):
         assert client.can_sample("main", 2) and not client.can_sample("main", 3)
         with pytest.raises(LimiterBlocked) as error:
             client.sample("main", 5, timeout=0)
-        assert "if it is this thread that adds, add first;" in str(error.value)
+        assert "if it is this thread that adds, add first, since a draw" in str(error.value)
         assert error.value.need == 3 and len(client.table("main")) == 2
         assert client.get("main", keys).valid.all()  # what was drawn can be read
 

@@ -33,11 +33,12 @@ SHARE = 8
 BOX = Bounds(np.zeros((), np.float32), np.ones((), np.float32))  # of which SPEC's actions are edges
 
 
-def learner_of(seed: int, name: str = "cartpole") -> Learner:
+def learner_of(seed: int, name: str = "cartpole", *, compiled: bool = False) -> Learner:
     """A small learner by the preset `name`; its first weights depend on the seed."""
     settings = changed(preset(name), hidden=(8,), n=2, target_every=7)
     actions = BOX if settings.algorithm == "sac" else 2
-    return Learner(spec=SPEC, actions=actions, preset=settings, seed=seed)
+    named = {"preset": settings, "seed": seed, "compiled": compiled}
+    return Learner(spec=SPEC, actions=actions, **named)
 
 
 def share_of(update: int, rank: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
