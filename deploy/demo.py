@@ -412,6 +412,11 @@ def parsed(
 ) -> tuple[options.Demo, Preset, dict[str, dict[str, Any]], Plan]:
     """The options and settings of a run, the tables of the programs it starts, and its plan."""
     parser = options.parser_of(options.Demo, command, __doc__.splitlines()[0])
+    if any(word.partition("=")[0] == "--resume" for word in argv or ()):
+        parser.error(
+            "--resume: this begins a run; to go on with one, start a server and actors, and "
+            "`replay-server learner train --resume FOLDER`"
+        )
     given = vars(parser.parse_args(argv))
     config = given.pop("config")
     in_file = options.values_in(parser, config)
