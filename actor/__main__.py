@@ -105,7 +105,7 @@ class Program:
         self.log_at = time.monotonic()
         self.logged_steps = 0
         self.share = settings.env_steps // settings.actors
-        ahead = rows_ahead(settings.envs, settings.steps_ahead)
+        ahead = rows_ahead(settings.envs, settings.rows_ahead)
         self.unacknowledged_max = args.unacknowledged_max or ahead
 
     def environments(self) -> VectorEnv:

@@ -26,7 +26,7 @@ from deploy.engines import Engine, engine, require_installed
 from deploy.explain import explained
 from deploy.fleet import Fleet
 from deploy.networks import network
-from deploy.page import Page, require_free
+from deploy.page import Page, check_address, require_free
 from deploy.plan import (
     ENGINES,
     TRANSPORTS,
@@ -38,7 +38,8 @@ from deploy.plan import (
     require_workers,
     with_actors,
 )
-from replay_server import Client, ConfigError, ReplayError
+from deploy.table import table_for
+from replay_server import Client, ConfigError, ReplayError, SpecError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
 from replay_server.training.contact import Stop
@@ -394,6 +395,18 @@ def require_fit(plan: Plan, settings: Preset) -> None:
         )
 
 
+def require_queue(plan: Plan, settings: Preset) -> None:
+    """PlanError where ppo's table cannot be: how many columns there are, its environment knows."""
+    if settings.algorithm == "ppo":
+        try:
+            table_for(settings, plan.in_turns)
+        except (ConfigError, SpecError) as error:
+            raise PlanError(
+                f"--rollout {settings.rollout} --batch {settings.batch} --capacity "
+                f"{settings.capacity}: {error}"
+            ) from error
+
+
 def require_devices(plan: Plan) -> None:
     """PlanError where a device of the plan is not there. torch is asked only where there is one;
     of a cluster's devices, Ray is."""
@@ -433,13 +446,16 @@ def parsed(
     said = given if "plan" in given else {**in_file.get("demo", {}), **given}
     try:
         if args.page:
-            require_free(args.page)
+            check_address(args.page)
+            if not args.explain:
+                require_free(args.page)
         plan = planned(args, said.get("actors"))
         if not args.explain:
             require_devices(plan)
         # as many as are started here: the ladder is theirs
         settings = changed(settings, actors=plan.process_of("actor").replicas)
         require_fit(plan, settings)
+        require_queue(plan, settings)
     except ConfigError as wrong:  # PlanError among them
         parser.error(str(wrong))
     if args.solve_at is None:

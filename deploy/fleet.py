@@ -71,7 +71,8 @@ class Fleet:
         server = replace(server, process=self.plan.process_of("replay"))
         self.engine.place([server, *self.others(Places())])  # by name and size
         url = self.network.at(self.engine.host("server"))
-        toml.write_text(server_toml(self.settings, url=url, seed=args.seed))
+        in_turns = self.plan.in_turns
+        toml.write_text(server_toml(self.settings, url=url, seed=args.seed, in_turns=in_turns))
         others = self.others(self.engine)
         self.planned = {command.name: command for command in (server, *others)}
         for command in others:

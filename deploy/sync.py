@@ -97,7 +97,7 @@ class InTurn:
             if envs is not None
             else make_envs(settings.env, settings.envs, protocol=settings.protocol)
         )
-        table = table if table is not None else table_for(settings)
+        table = table if table is not None else table_for(settings, in_turns=True)
         name = f"loopback://in-turn-{os.getpid()}-{id(self)}"
         self.server = Server([table], name, seed=seed, virtual_clock=True, **needed(settings))
         self.actor_client = Client(self.server.address)
@@ -194,7 +194,7 @@ def in_turn(
     run = begin_run("in-turn", "deploy demo", args, settings, progress.say)
     keep("in-turn", "deploy demo", args, settings)
     begin, solved = time.time(), None
-    table = table_for(settings)
+    table = table_for(settings, in_turns=True)
     with Stop() as stop, progress, InTurn(settings, args.seed, table=table, **nets) as parts:
         mark = math.inf if args.solve_at is None else args.solve_at
         judge = Judge(

@@ -22,15 +22,16 @@ from replay_server.training.presets import LOG_PROB, Preset
 TABLE = "main"
 
 
-def table_for(settings: Preset) -> Table:
-    """The table of these settings, its spec taken from the environment."""
+def table_for(settings: Preset, in_turns: bool = False) -> Table:
+    """The table of these settings, its spec taken from the environment. in_turns: nobody draws
+    while actors play."""
     from replay_server.training.envs import make_env
 
     env = make_env(settings.env)
     if settings.algorithm == "ppo":
         spec = spec_from(env, extras=[Column(LOG_PROB, np.dtype(np.float32))], pad=settings.pad)
         env.close()
-        return _queue(settings, spec)
+        return _queue(settings, spec, in_turns)
     spec = spec_from(env, pad=settings.pad)
     env.close()
     ratio = settings.samples_per_insert
@@ -51,14 +52,14 @@ def table_for(settings: Preset) -> Table:
     )
 
 
-def _queue(settings: Preset, spec: Spec) -> Table:
+def _queue(settings: Preset, spec: Spec, in_turns: bool) -> Table:
     """Of segments, each drawn once."""
     return Table(
         TABLE,
         step=spec,
         plan=Sequence(settings.rollout, 1),
         capacity=settings.capacity,
-        sampler=Fifo(settings.queue),
+        sampler=Fifo(settings.queue(in_turns)),
         writers=max(4, settings.actors + 2),
         streams=settings.envs,
     )
@@ -71,9 +72,9 @@ def needed(settings: Preset) -> dict[str, int]:
     return {k: v for k, v in options.items() if v > getattr(ServerOptions, k)}
 
 
-def server_toml(settings: Preset, *, url: str, seed: int) -> str:
+def server_toml(settings: Preset, *, url: str, seed: int, in_turns: bool = False) -> str:
     """The table as a configuration file of `replay-server serve`."""
-    table = table_for(settings)
+    table = table_for(settings, in_turns)
     lines = ["[server]", f'url = "{url}"', f"seed = {seed}"]
     lines += [f"{k} = {v}" for k, v in needed(settings).items()]
     lines += ["", "[[table]]", f'name = "{TABLE}"']

@@ -10,8 +10,9 @@ returns R are estimated once a rollout:
 
     loss     policy + value_weight * value - entropy_weight * entropy
 
-A is brought to mean 0 and deviation 1 within each minibatch. What came of an action that was chosen
-by older weights is still right, up to the clipping: the ratio is to the policy that chose it.
+A is brought to mean 0 and deviation 1 within each minibatch, unless that is one step. What came of
+an action that was chosen by older weights is still right, up to the clipping: the ratio is to the
+policy that chose it.
 
 Arguments are torch tensors; a shape in brackets follows each: B segments, T steps, M of a part.
 """
@@ -126,8 +127,10 @@ class Ppo(nn.Module):
         log_probs = self.acting(steps.observations).log_softmax(1)  # [M, A]
         taken = log_probs.gather(1, steps.actions.long()[:, None])[:, 0]
         ratio = (taken - steps.log_probs).exp()
-        advantages = steps.advantages - steps.advantages.mean()
-        advantages = advantages / (steps.advantages.std(correction=0) + LEAST_DEVIATION)
+        advantages = steps.advantages
+        if len(steps) > 1:  # of one step nothing would be left
+            advantages = advantages - advantages.mean()
+            advantages = advantages / (advantages.std(correction=0) + LEAST_DEVIATION)
         clipped = ratio.clip(1.0 - p.clip_range, 1.0 + p.clip_range)
         policy = -torch.minimum(ratio * advantages, clipped * advantages).mean()
         error = steps.returns - self.value(steps.observations)[:, 0]

@@ -212,7 +212,13 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
         rp_client_ticket_finish(client, ticket, status);
         return;
     case RP_OP_CLOSE: rp_client_ticket_finish(client, ticket, RP_OK); return;
-    case RP_OP_SAMPLE: rp_client_sample_round(client, ticket); break;
+    case RP_OP_SAMPLE:
+        if (sent && status == -RP_SESSION_EXPIRED && rp_client_sample_once(client, ticket)) {
+            rp_client_ticket_finish(client, ticket, status); /* its batch may be lost */
+            return;
+        }
+        rp_client_sample_round(client, ticket);
+        break;
     case RP_OP_BLOB: ticket->of.blob.known = 0; break;
     case RP_OP_PUBLISH:
         /* It may have become whole; the record of that went with the session, so a repeat would be

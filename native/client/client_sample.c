@@ -223,13 +223,20 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
+int rp_client_sample_once(struct rp_client *client, const struct client_ticket *ticket) {
+    return sample_of(client, ticket)->landing.once != 0;
+}
+
 /* FORGOTTEN has two causes that are no failure, and restart as often as time allows. A request that
  * waits without a place is forgotten as its id falls behind newer ones, though nothing was drawn
- * for it. A batch's record is pushed out as requests that waited are drawn. */
+ * for it. A batch's record is pushed out as requests that waited are drawn. Of what is drawn once
+ * that batch is lost, and who asked is told so. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
     int by_us = status == -RP_FORGOTTEN && (ticket->was_blocked || pushed_out(client, sample));
-    if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
+    if (sample->landing.once && status == -RP_FORGOTTEN) {
+        rp_client_ticket_finish(client, ticket, status);
+    } else if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
         rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, status));

@@ -51,11 +51,12 @@ static struct rp_slot *row_after(const struct rp_table_private *p, const struct 
     return rp_item_flags(row->item) & RP_STEP_END ? 0 : rp_next(p, row);
 }
 
-/* Nobody draws the slot's item any more, if it has one; what a queue had left to draw is lost. */
-static void take_out(struct rp_table *table, uint32_t slot) {
+/* Nobody draws the slot's item any more, if it has one. What a queue had left to draw is lost, and
+ * counted where its oldest row goes: `oldest` is 1 there. */
+static void take_out(struct rp_table *table, uint32_t slot, int oldest) {
     if (table->private->leaves[slot] != 0) {
         rp_leaf_set(table, slot, 0);
-        table->counters[RP_COUNT_items_undrawn] += table->header->facts.fifo;
+        table->counters[RP_COUNT_items_undrawn] += oldest && table->header->facts.fifo;
     }
 }
 
@@ -67,7 +68,7 @@ static void evict_item(struct rp_table *table, struct rp_slot *row, uint32_t dis
         return;
     }
     assert(rp_item_behind(row->item) >= distance);
-    take_out(table, slot);
+    take_out(table, slot, 1);
     rp_intent_set(table->intent, &row->item, row->item | (uint64_t)RP_STEP_EVICTED << 16);
     table->counters[RP_COUNT_items_evicted]++;
 }
@@ -126,7 +127,7 @@ static void evict(struct rp_table *table, uint32_t slot) {
     if (p->reach_behind > 0) {
         evict_followers(table, &p->slots[slot]);
     }
-    take_out(table, slot);
+    take_out(table, slot, rp_item_behind(p->slots[slot].item) == 0);
 }
 
 /* After-images one evicted slot may need, its new key word included. */

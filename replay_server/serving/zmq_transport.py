@@ -33,6 +33,7 @@ SCHEME = "zmq+tcp:"
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
 HEARTBEAT_MS, SILENCE_MS = 2000, 10_000
 HANDSHAKE_MS = 10_000
+CURVE_BYTES = 33  # with keys a datagram is longer by these: a command's name, a nonce, a tag, flags
 LINGER_MS = 100  # a client's goodbye has so long to leave, where the network does not take it
 GUARD_S = 1.0  # for the guard's thread to begin, where Ctrl-C came as it did
 LEAST_S = 0.05  # for the session, however long the connection took
@@ -158,7 +159,7 @@ class Carrier:
         for name, value in {
             "SNDHWM": lib.RP_ZMQ_QUEUE_MAX,
             "RCVHWM": lib.RP_ZMQ_QUEUE_MAX,
-            "MAXMSGSIZE": lib.RP_MTU_MAX,
+            "MAXMSGSIZE": lib.RP_MTU_MAX + CURVE_BYTES,
             "HANDSHAKE_IVL": HANDSHAKE_MS,
             "TCP_KEEPALIVE": 1,
         }.items():

@@ -27,6 +27,7 @@ def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
 
 LOG_PROB = "log_prob"  # ppo's column: of the action, by the weights that chose it
 SEGMENT_MAX = 1024  # a Sequence's
+ROLLOUT_MAX = 16_000  # a queue's batch
 SEED_MAX = (1 << 32) - 1  # of a run: envs.py builds the environments' seeds from it
 BATCH_MAX = 1 << 16  # the protocol's
 LAYER_MAX = 1 << 14  # two such layers have a gigabyte of weights between them
@@ -55,7 +56,8 @@ ONLY = {  # settings that some algorithms have, by these
     **dict.fromkeys(("huber_delta", "target_every", "epsilon_base", "epsilon_power"), ("dqn",)),
     **dict.fromkeys(("beta_start", "beta_end", "beta_steps", "priority_epsilon"), ("dqn", "sac")),
     **dict.fromkeys(("n", "alpha", "min_size", "steps_per_update"), ("dqn", "sac")),
-    **dict.fromkeys(("publish_every", "prefetch"), ("dqn", "sac")),
+    "publish_every": ("dqn", "sac"),
+    "steps_ahead": ("dqn", "sac"),
     "target_share": ("sac",),
     **dict.fromkeys(("rollout", "epochs", "minibatches", "gae_decay"), ("ppo",)),
     **dict.fromkeys(("clip_range", "value_weight", "entropy_weight"), ("ppo",)),
@@ -168,8 +170,12 @@ class Preset:
             raise ValueError(f"stack is {self.stack}; ppo takes no stacks: say --stack 1")
         if self.rollout > SEGMENT_MAX:
             raise ValueError(f"rollout is {self.rollout}; expected at most {SEGMENT_MAX:,}")
+        if self.batch > ROLLOUT_MAX:
+            raise ValueError(f"batch is {self.batch}; of ppo's segments at most {ROLLOUT_MAX:,}")
         open_ones = self.envs * self.actors
-        segments = self.queue + self.batch + open_ones  # that wait, are read, are not complete
+        segments = (
+            self.queue(in_turns=True) + self.batch + open_ones
+        )  # that wait, are read, are not complete
         least = -(-segments * (self.rollout + 1) * 16 // 15)  # a share is kept for what is written
         if self.capacity < least:
             raise ValueError(
@@ -177,11 +183,17 @@ class Preset:
                 f"their last rows need --capacity {least} at least"
             )
 
+    def queue(self, in_turns: bool) -> int:
+        """ppo: segments that may wait to be drawn: a rollout. Where nobody draws while actors play,
+        also whatever one step of all environments can add to what is not a rollout yet."""
+        return self.batch + in_turns * 2 * self.envs * self.actors
+
     @property
-    def queue(self) -> int:
-        """ppo: segments that may wait to be drawn: two rollouts, and whatever one step of all
-        environments can add to what is not a rollout yet, since nobody draws meanwhile in turns."""
-        return max(2 * self.batch, self.batch + 2 * self.envs * self.actors)
+    def rows_ahead(self) -> float:
+        """Steps that one actor may have unacknowledged: ppo's share of a rollout, so that it is
+        played by weights that are not much older."""
+        share = self.batch * self.rollout / self.actors
+        return share if self.algorithm == "ppo" else self.steps_ahead
 
     @property
     def samples_per_insert(self) -> float | None:

@@ -292,6 +292,16 @@ SCRIPT_UNUSED static void world_lose(struct world *world, uint8_t op) {
             (size_t)(&port->queue[--port->count] - datagram) * sizeof *datagram);
 }
 
+/* Loses whatever is under way, both ways. */
+SCRIPT_UNUSED static void world_lose_all(struct world *world) {
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < world->ports[i].count; k++) {
+            free(world->ports[i].queue[k].data);
+        }
+        world->ports[i].count = 0;
+    }
+}
+
 /* Behind a change: the checksum is made right again. */
 SCRIPT_UNUSED static void world_reseal(struct world_datagram *datagram) {
     memset(datagram->data + offsetof(struct rp_outer, tag), 0, 16);

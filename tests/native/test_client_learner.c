@@ -484,8 +484,34 @@ static void situation_short(void) {
     check_group("12 a batch with a hole that nobody fills");
 }
 
+/* A draw whose answer is lost, and its session too: others would be drawn in the next one. */
+static void check_expired_once(struct world *world) {
+    const uint64_t *counters = rp_server_counters(world->server);
+    uint64_t drawn = counters[RP_COUNT_items_sampled], idle_ns = 1000000ull * config.idle_ms;
+    uint64_t end = world->now_ns + 2 * idle_ns;
+    struct rp_sample request = {.count = 4};
+    int ticket = rp_client_sample(world->client, ROWS, &request, keys, &landing, 2 * end);
+    while (counters[RP_COUNT_items_sampled] == drawn && world->now_ns < end) {
+        world_client_turn(world);
+        world->now_ns += 20000;
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+    }
+    while (rp_server_sessions(world->server) > 0) {
+        CHECK(world->now_ns < end, "the session is still there");
+        world_lose_all(world);
+        world->now_ns += idle_ns / 50;
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        world_client_turn(world);
+    }
+    world_lose_all(world);
+    CHECK(counters[RP_COUNT_items_sampled] == drawn + 4);
+    CHECK(world_wait(world, ticket) == -RP_SESSION_EXPIRED);
+    CHECK(counters[RP_COUNT_items_sampled] == drawn + 4, "drawn again");
+}
+
 /* 14. Given the same of a queue, whose items are drawn once, and a server that answers. Expect the
- *     batch, told short, and nothing drawn in the place of what is gone. */
+ *     batch, told short, and nothing drawn in the place of what is gone; nor where the batch is
+ *     forgotten, or its session expired: who asked is told that. */
 static void situation_once(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(14, &options);
@@ -503,6 +529,11 @@ static void situation_once(void) {
     CHECK(rp_client_counters(world->client)[RP_COUNT_redraws] == 0);
     world_run(world, 10 * WORLD_MS);
     CHECK(rp_server_counters(world->server)[RP_COUNT_items_sampled] == 4);
+    uint32_t asked;
+    ticket = sample(world, 4, RP_SAMPLE_INDEPENDENT);
+    CHECK(always(world, ticket, RP_OP_SAMPLE, RP_FORGOTTEN, &asked) == -RP_FORGOTTEN);
+    CHECK(asked == 1, "%u samples", asked);
+    check_expired_once(world);
     landing.once = 0;
     world_close(world);
     check_group("14 nothing is drawn in the place of what is drawn once");

@@ -140,15 +140,6 @@ static void situation_gone(void) {
     check_group("3 what is left of weights that are gone is not taken for the newer ones");
 }
 
-static void lose_all(struct world *world) {
-    for (uint32_t i = 0; i < 2; i++) {
-        for (uint32_t k = 0; k < world->ports[i].count; k++) {
-            free(world->ports[i].queue[k].data);
-        }
-        world->ports[i].count = 0;
-    }
-}
-
 /* 4. Given a publication that the server has, whose answers are lost in a partition that outlasts
  *    the session. Expect it to end as expired and not to be made again; and one that was asked for
  *    in the partition, of which nothing had left, to be made in the next session. */
@@ -165,12 +156,12 @@ static void situation_expired(void) {
     int waits = rp_client_publish(world->client, bytes, BYTES, &next, 2 * end);
     while (rp_server_sessions(world->server) > 0) {
         CHECK(world->now_ns < end, "the session is still there");
-        lose_all(world);
+        world_lose_all(world);
         world->now_ns += idle_ns / 50;
         rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
         world_client_turn(world);
     }
-    lose_all(world);
+    world_lose_all(world);
     CHECK(made == 3 && version == 0);
     CHECK(world_wait(world, ticket) == -RP_SESSION_EXPIRED);
     CHECK(counters[RP_COUNT_weights_published] == made, "made again");
@@ -195,7 +186,7 @@ static void situation_another_server(int busy, int silent) {
         world->now_ns += 100000;
         world_client_turn(world);
     }
-    lose_all(world);
+    world_lose_all(world);
     world_server(world, &config, 77);
     int ping = rp_client_ping(world->client, world_later(world, 3000));
     uint64_t end = world_later(world, 1000);

@@ -353,6 +353,18 @@ def test_fewer_steps_than_parts_are_learned_from_again():
     assert len(counts) == 3 and counts.max() - counts.min() == 0
 
 
+def test_a_part_of_one_step_moves_the_policy():
+    """Given a rollout of one step. Expect the policy's gradient of its raw advantage, not none."""
+    learner, batch = learner_of(epochs=1, minibatches=1), rollout(15)
+    batch.data = {name: part[:1] for name, part in batch.data.items()}
+    batch.ahead, batch.keys = np.array([1], np.uint16), batch.keys[:1]
+    steps = learner.algorithm.steps_of(batch, "cpu")
+    found = learner.algorithm.gradients(steps)
+    ratio = -found.more["losses/policy"] / steps.advantages[0]
+    assert steps.advantages[0].abs() > 0.01 and 0.0 < ratio.item() < 10.0
+    assert max(tensor.abs().max().item() for tensor in found.of[:4]) > 0.0
+
+
 def test_weights_are_published_behind_each_whole_rollout():
     """Given a learner that goes on in the middle of what was a rollout. Expect publications behind
     the rollouts that it draws, and of one that keeps weights for others as many updates apart."""
@@ -373,6 +385,7 @@ def test_weights_are_published_behind_each_whole_rollout():
     ("given", "words"),
     [
         ({"batch": 256, "rollout": 128}, "need --capacity"),
+        ({"batch": 16_001, "rollout": 1, "capacity": 10**6}, "batch is 16001; .* at most 16,000"),
         ({"rollout": 2048}, "rollout is 2048; expected at most 1,024"),
         ({"stack": 4}, "ppo takes no stacks"),
         ({"network": "nature"}, "ppo has mlp alone"),
@@ -389,8 +402,10 @@ def test_a_step_of_all_environments_always_has_room(envs, batch):
     """Given a rollout of which one segment is missing, and a step that completes two segments of
     each environment: a whole one and the episode's last. Expect room in the queue."""
     settings = changed(preset("cartpole-ppo"), envs=envs, batch=batch, actors=2, capacity=10**6)
-    assert settings.queue >= batch - 1 + 2 * envs * 2
-    assert table_for(settings).sampler.size == settings.queue
+    assert settings.queue(in_turns=True) >= batch - 1 + 2 * envs * 2
+    assert table_for(settings, True).sampler.size == settings.queue(in_turns=True)
+    assert table_for(settings).sampler.size == batch, "played by weights that are no older"
+    assert settings.rows_ahead == batch * 32 / 2
 
 
 def test_a_setting_of_another_algorithm_is_refused():

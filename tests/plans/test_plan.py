@@ -186,6 +186,10 @@ def test_two_processes_on_one_port_are_refused(tmp_path):
     [
         (["--plan", "central-one"], "no plan 'central-one'; the nearest is 'central'"),
         (["--plan", "none.toml"], "none.toml: No such file"),
+        (
+            ["--preset", "cartpole-ppo", "--rollout", "1000", "--capacity", "100000"],
+            "--rollout 1000 .*at most 4096",
+        ),
         (["--resume=runs/x"], "this begins a run; to go on .* learner train --resume FOLDER"),
         (["--plan", "gpu-only", "--transport", "udp"], "meet over loopback"),
         (["--plan", "central", "--transport", "loopback"], "meet over udp, zmq, dpdk"),

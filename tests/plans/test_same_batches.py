@@ -73,7 +73,8 @@ def in_one_process(name, seen):
 
 def served(settings):
     """The run's server, at an address of its own."""
-    return Server([table_for(settings)], "udp://127.0.0.1:0", seed=SEED, **needed(settings))
+    table = table_for(settings, in_turns=True)
+    return Server([table], "udp://127.0.0.1:0", seed=SEED, **needed(settings))
 
 
 def asked(cls, name, server, tmp_path, turns, **more):

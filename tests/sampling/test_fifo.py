@@ -155,6 +155,27 @@ def test_what_was_overwritten_undrawn_holds_nobody_up(place):
         assert np.array_equal(client.sample("main", SIZE).data["x"][:, 0], rows["x"])
 
 
+@pytest.mark.parametrize("plan", [NStep(1), NStep(3), NStep(1, stack=4), NStep(2, stack=2)])
+def test_what_was_lost_undrawn_is_counted_once(plan):
+    """Given windows of three streams that lap a ring, drawn now and then. Expect each item that was
+    created to be drawn, to wait, or to be counted as lost."""
+    described = table(plan=plan, capacity=512, sampler=Fifo(480), writers=1)
+    with Place("loopback").pair(described) as (server, client):
+        episodes = Episodes(described.step, 3, 6)
+        with client.writer("main", 3, autoreset="disabled", timeout=20.0) as writer:
+            for turn in range(800):
+                writer.add_batch(**episodes.step())
+                if turn % 50 == 49:
+                    writer.flush()
+                    client.sample("main", 7)
+        counters, info = server.counters(), client.table("main")
+        lost = counters["items_undrawn"]
+        assert lost > 200 and counters["items_sampled"] == 7 * 16
+        assert lost + info.count + counters["items_sampled"] == counters["items_created"]
+        measured = server.measures().tables[0] if hasattr(server, "measures") else None
+        assert measured is None or measured.error == info.count
+
+
 @pytest.mark.parametrize("transport", OUTLIVES_ITS_SERVER)
 def test_a_restarted_server_goes_on_where_it_was(transport, tmp_path):
     """Given a server that stops between two draws, and another one with its region. Expect the same

@@ -25,7 +25,19 @@ import zmq
 from conformance import Place, plain, plain_rows
 from until import until
 
-from replay_server import Client, ConfigError, NotAuthorised, ReplayError, Server, Timeout
+from replay_server import (
+    Client,
+    Column,
+    ConfigError,
+    NotAuthorised,
+    ReplayError,
+    Row,
+    Server,
+    Spec,
+    Table,
+    Timeout,
+    Uniform,
+)
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server.errors import Insecure, TransportError
 from replay_server.serving import zmq_transport
@@ -241,6 +253,27 @@ def test_with_the_right_keys_all_is_as_without(keys):
         with pickle.loads(pickled) as other, Client(server.address, **mine(keys, "learner")) as b:
             assert other.size("main") == b.size("main") == 50
             assert len(other.sample("main", 8)) == 8
+
+
+def test_with_keys_the_largest_datagrams_pass_both_ways(keys):
+    """Given weights of many sizes about that of a datagram and far above it, rows and a batch of
+    such sizes. Expect all of them back, byte for byte: a message with keys is longer."""
+    rng = np.random.default_rng(2)
+    spec = Spec((Column("x", np.uint8, (1000,)),))
+    table = Table("main", spec, Row(), 1024, sampler=Uniform())
+    secret, clients = str(keys / "server.key_secret"), str(keys / "clients")
+    with (
+        PLACE.served(table, url=URL, curve_secret_key=secret, curve_clients=clients) as server,
+        Client(server.address, **mine(keys)) as client,
+    ):
+        for size in (1000, 65_000, 65_200, 65_300, 65_400, 65_507, 66_000, 70_820, 1_000_000):
+            weights = rng.bytes(size)
+            version = client.publish_weights(weights, timeout=10.0)
+            assert client.pull_weights(timeout=10.0) == (version, weights)
+        rows = rng.integers(0, 256, (500, 1000)).astype(np.uint8)
+        written = client.extend("main", {"x": rows})
+        batch = client.get("main", written)
+        assert np.array_equal(batch.data["x"][:, 0], rows)
 
 
 def test_keys_are_found_in_the_environment(keys, monkeypatch):
