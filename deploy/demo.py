@@ -427,8 +427,9 @@ def parsed(
     parser = options.parser_of(options.Demo, command, __doc__.splitlines()[0])
     if any(word.partition("=")[0] == "--resume" for word in argv or ()):
         parser.error(
-            "--resume: this begins a run; to go on with one, start a server and actors, and "
-            "`replay-server learner train --resume FOLDER`"
+            "--resume: this begins a run; to go on with one, start `replay-server serve "
+            "FOLDER/server.toml --url udp://127.0.0.1:7400`, actors at that --server, and "
+            "`replay-server learner train --resume FOLDER --server udp://127.0.0.1:7400`"
         )
     given = vars(parser.parse_args(argv))
     config = given.pop("config")

@@ -64,10 +64,10 @@ class LimiterBlocked(Timeout):
             if by == "samples":
                 remedy = "draws, draw first, or serve more room"
         if (need, by) == (1, "inserts"):
-            held = (
-                "nothing to draw until 1 more item is created by writers: the table is empty, or "
+            held = "nothing to draw until 1 more item is created by writers: the table is empty, "
+            held += (
+                "held back by its limiter, or owes what it has to draws that were asked for before"
             )
-            held += "held back by its limiter"
         else:
             held = f"held back by the table's limiter until {need} more item{'s' * (need != 1)} "
             held += f"{'are' if need != 1 else 'is'} {verb}"

@@ -212,6 +212,20 @@ def test_batches_are_fetched_ahead(place, prefetch):
         assert np.array_equal(np.concatenate([batch.data["x"][:, 0] for batch in drawn]), rows["x"])
 
 
+@pytest.mark.parametrize("status", ["FORGOTTEN", "SESSION_EXPIRED"])
+def test_a_draw_that_ends_with_its_record_says_that_its_items_are_lost(monkeypatch, status):
+    """Given a draw whose record or session is gone. Expect the error of a queue to say that what
+    was drawn is lost, and that of another table not to: there it is drawn again."""
+    with Place("loopback").pair(plain(sampler=Fifo(SIZE))) as (_, client):
+        client.extend("main", plain_rows(4))
+        draw = client.table("main").draw(2)
+        with pytest.raises(ReplayError, match=r"sampling 2 items .*what was drawn for it is lost"):
+            draw.landed(client._link, -NUMBERS[status], None, 0)
+    with Place("loopback").pair(plain()) as (_, client), pytest.raises(ReplayError) as error:
+        client.table("main").draw(2).landed(client._link, -NUMBERS[status], None, 0)
+    assert "is lost" not in str(error.value)
+
+
 def test_a_batch_that_came_short_is_raised_with_what_arrived(monkeypatch):
     """Given an iterator whose second batch lost an item on its way. Expect what arrived of it in
     the error, since nobody draws it again, and the third batch behind it."""
