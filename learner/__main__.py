@@ -12,6 +12,7 @@ and reported.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -136,8 +137,8 @@ def train(argv: list[str]) -> int:
         try:
             program = Program(args, settings, stop)
         except Stopped as ended:
-            print(f"learner: {ended}")
-            return 0
+            print(f"learner: {ended}", flush=True)
+            os._exit(0)  # a thread of torch's waits on, and would abort an exit in order
         except (ReplayError, DeviceError, WeightsError, OSError) as error:
             print(f"learner: {error}", file=sys.stderr)
             return 2

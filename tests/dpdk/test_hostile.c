@@ -5,6 +5,7 @@
  * An execution is a slot the server has looked at, or was dropped for. RP_HOSTILE sets how many.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -163,8 +164,16 @@ static int knock(int flags) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int file = socket(AF_UNIX, SOCK_SEQPACKET | flags, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
-    CHECK(file >= 0 && connect(file, (struct sockaddr *)&address, sizeof address) == 0,
-          "the server is gone");
+    int met = -1;
+    for (int tries = 0; met != 0 && tries < 5000; tries++) { /* its queue of visitors may be full */
+        met = connect(file, (struct sockaddr *)&address, sizeof address);
+        if (met != 0 && errno == EAGAIN) {
+            usleep(1000);
+        } else {
+            break;
+        }
+    }
+    CHECK(file >= 0 && met == 0, "the server is gone: %s", strerror(errno));
     return file;
 }
 
