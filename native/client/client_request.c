@@ -197,6 +197,18 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
     rp_client_ticket_finish(client, ticket, status);
 }
 
+void rp_client_samples_closed(struct rp_client *client, struct client_ticket *answered) {
+    answered->was_blocked = 1;
+    for (uint32_t i = 0; i < client->tickets_max; i++) {
+        struct client_ticket *ticket = &client->tickets[i];
+        if (ticket->used && ticket->status == RP_PENDING && ticket->op == RP_OP_SAMPLE
+            && (ticket->was_blocked || ticket->flights == CLIENT_NONE)) {
+            rp_client_ticket_finish(client, ticket,
+                                    rp_client_sample_ended(client, ticket, -RP_CLOSED));
+        }
+    }
+}
+
 /* The session it was sent in is gone: begin again in the next one, or end. */
 void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *ticket,
                                int status) {

@@ -19,10 +19,12 @@ from conformance import (
     plain_rows,
     table,
 )
+from until import until
 
 from replay_server import (
     Batch,
     Client,
+    ClosedError,
     ConfigError,
     Fifo,
     LimiterBlocked,
@@ -224,6 +226,22 @@ def test_a_draw_that_ends_with_its_record_says_that_its_items_are_lost(monkeypat
     with Place("loopback").pair(plain()) as (_, client), pytest.raises(ReplayError) as error:
         client.table("main").draw(2).landed(client._link, -NUMBERS[status], None, 0)
     assert "is lost" not in str(error.value)
+
+
+@pytest.mark.parametrize("transport", ["udp", "zmq"])
+def test_all_draws_that_wait_hear_that_the_server_closes(transport):
+    """Given three draws of one client that wait, of which the server knows one. Expect all to end
+    as closed as it closes, long before their time is over."""
+    described = plain(sampler=Fifo(400))
+    with Place(transport).pair(described) as (server, client), ThreadPoolExecutor(3) as pool:
+        draws = [pool.submit(client.sample, "main", n, timeout=60.0) for n in (5, 10, 400)]
+        until(lambda: client.counters()["samples_blocked"] >= 1, "one of them waits there")
+        client.ping()
+        server.close()
+        for draw in draws:
+            with pytest.raises(ClosedError):
+                draw.result(timeout=20.0)
+        client.close(timeout=0.2)  # nobody answers
 
 
 def test_a_batch_that_came_short_is_raised_with_what_arrived(monkeypatch):
