@@ -11,8 +11,6 @@ sac, ppo: the policy is random by itself.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 
 from replay_server.training.actions import LOG_STD_LEAST, LOG_STD_MOST, Actions, Bounds, greedy
@@ -37,7 +35,23 @@ def epsilons_of(
     return epsilons(actors * envs, base, power)[actor * envs : (actor + 1) * envs]
 
 
-class EpsilonGreedy:
+class Policy:
+    """Called with values [B, ...] it gives B actions; what comes beside them."""
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """The actions."""
+        raise NotImplementedError
+
+    def extras(self) -> dict[str, np.ndarray] | None:
+        """{column: [B]} of what is stored beside the newest actions, if anything is."""
+        return None
+
+    def scalars(self) -> dict[str, float]:
+        """What the actor logs of it."""
+        return {}
+
+
+class EpsilonGreedy(Policy):
     """Chooses actions; draws two numbers an environment and call, whatever they are used for.
 
     So the generator's course depends on the number of calls alone, not on the network.
@@ -54,15 +68,12 @@ class EpsilonGreedy:
         anything = self.rng.integers(self.actions, size=len(self.epsilon))
         return np.where(explore, anything, greedy(q, self.actions)).astype(np.int64)
 
-    def extras(self) -> None:
-        """What is stored beside the newest actions: nothing."""
-
     def scalars(self) -> dict[str, float]:
-        """What the actor logs of it."""
+        """Their mean epsilon."""
         return {"charts/epsilon": float(self.epsilon.mean())}
 
 
-class SquashedGaussian:
+class SquashedGaussian(Policy):
     """Draws actions of a box as the values say: a normal distribution, brought to -1 to 1 by tanh,
     then stretched. As many numbers a call as the actions have."""
 
@@ -76,15 +87,8 @@ class SquashedGaussian:
         unit = np.tanh(mean + np.exp(log_std.clip(LOG_STD_LEAST, LOG_STD_MOST)) * noise)
         return self.actions.stretched(unit)
 
-    def extras(self) -> None:
-        """As EpsilonGreedy's."""
 
-    def scalars(self) -> dict[str, float]:
-        """What the actor logs of it."""
-        return {}
-
-
-class Categorical:
+class Categorical(Policy):
     """Draws one of A actions as the values say, which are logits; one number an environment and
     call. The logarithm of its probability is stored beside it."""
 
@@ -105,13 +109,6 @@ class Categorical:
     def extras(self) -> dict[str, np.ndarray]:
         """{column: float32 [B]}, of the newest actions."""
         return {LOG_PROB: self.log_probs.astype(np.float32)}
-
-    def scalars(self) -> dict[str, float]:
-        """What the actor logs of it."""
-        return {}
-
-
-Policy: TypeAlias = EpsilonGreedy | SquashedGaussian | Categorical
 
 
 def policy_of(

@@ -23,14 +23,12 @@ from replay_server.writing.writers import WriterState
 SLICE_S = 0.5
 QUIET_S = 1.0
 SILENCE_S = 5.0
-SAID_S = (
-    60.0  # a limiter that holds an actor back again and again is at work, and said once so long
-)
+SAID_S = 60.0  # a limiter that holds back again and again is at work: it is said once so long
 
 
 class WaitingWriter:
-    """A writer for an actor. `stopped` ends each wait; `say` gets one sentence for a wait,
-    and none for others within SAID_S.
+    """A writer for an actor. `stopped` ends each wait; `say` gets one sentence for a wait, and none
+    for others within SAID_S.
 
     held: whether the limiter holds the newest call back, so that it is not taken yet.
     """

@@ -27,7 +27,28 @@ from replay_server.returns import n_step_targets
 from replay_server.writing.autoreset import Rows
 
 
-class Window:
+class Alike:
+    """Nothing is held: new items get the largest priority of the table so far."""
+
+    def push(self, rows: Rows, stacks: Mapping[str, np.ndarray], values: np.ndarray) -> None:
+        """As Window's."""
+
+    def items(self, ready: Ready) -> Ready:
+        """Of what became ready, what items are made of: all of it."""
+        return ready
+
+    def priorities(self, ready: Ready, rows: Rows, final: Any) -> None:
+        """As Window's: none of their own."""
+
+    def held(self) -> dict[str, np.ndarray]:
+        """As Window's."""
+        return {}
+
+    def renew(self, values: np.ndarray) -> None:
+        """As Window's."""
+
+
+class Window(Alike):
     """The rows still needed of B environments; see above."""
 
     def __init__(self, count: int, n: int, gamma: float, reward_clip: float | None = None) -> None:
@@ -64,10 +85,6 @@ class Window:
         self.next_step[s] += 1
         self.next_step[rows.ended_streams] += 1  # the closing row
 
-    def items(self, ready: Ready) -> Ready:
-        """Of what became ready, what items are made of: all of it."""
-        return ready
-
     def priorities(self, ready: Ready, rows: Rows, q_final: np.ndarray | None) -> np.ndarray:
         """|TD| float64 [K] of what became ready by `rows`, the newest.
 
@@ -103,24 +120,3 @@ class Window:
 
     def _row(self, ring: np.ndarray, streams: np.ndarray, steps: np.ndarray) -> np.ndarray:
         return ring[streams, steps % (self.n + 1)]
-
-
-class Alike:
-    """Nothing is held: new items get the largest priority of the table so far."""
-
-    def push(self, rows: Rows, stacks: Mapping[str, np.ndarray], values: np.ndarray) -> None:
-        """As Window's."""
-
-    def items(self, ready: Ready) -> Ready:
-        """As Window's."""
-        return ready
-
-    def priorities(self, ready: Ready, rows: Rows, final: Any) -> None:
-        """As Window's: none of their own."""
-
-    def held(self) -> dict[str, np.ndarray]:
-        """As Window's."""
-        return {}
-
-    def renew(self, values: np.ndarray) -> None:
-        """As Window's."""

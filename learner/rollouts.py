@@ -70,11 +70,6 @@ class Rollouts:
         self.replay, self.learner = replay, learner
         self.parts: deque[Minibatch] = deque()  # of the newest rollout, those still to come
 
-    @property
-    def ages(self) -> list[float]:
-        """As the replay's."""
-        return self.replay.ages
-
     def ready(self) -> bool:
         """Whether a minibatch is there, or a rollout to be drawn."""
         return bool(self.parts) or self.replay.ready()

@@ -37,7 +37,6 @@ from .errors import (
 )
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
-ONCE = "Fifo draws each item once"  # of a queue, in place of its limiter's numbers
 NS, TIMEOUT_MAX = 1_000_000_000, 1e9
 SLICE_NS, MEANWHILE_NS = int(lib.RP_SLICE_NS), 2_000_000
 
@@ -75,7 +74,8 @@ def held_back(link: Link, need: int, table: Any, what: str) -> ReplayError:
     """The error of a writer that got no further: blocked for `need` draws, or just unanswered."""
     what = f"table {table.name!r}: {what}"
     if need:
-        return error("BLOCKED", what, blocked=(need, BY_SAMPLES, table.now(link).limiter()))
+        limiter = table.now(link).limiter()
+        return error("BLOCKED", what, blocked=(need, BY_SAMPLES, limiter, table.fifo))
     return error("TIMEOUT", what)
 
 

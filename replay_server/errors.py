@@ -50,7 +50,9 @@ class LimiterBlocked(Timeout):
     held      the sentence without its advice; it has the limiter's numbers, where they are known
     """
 
-    def __init__(self, what: str, need: int, by: str, limiter: str = "") -> None:
+    def __init__(
+        self, what: str, need: int, by: str, limiter: str = "", queue: bool = False
+    ) -> None:
         self.need, self.by = need, by
         verb = "created by writers"
         remedy = "adds, add first, and let min_size be below the steps after which it draws (its "
@@ -59,7 +61,7 @@ class LimiterBlocked(Timeout):
             verb = "sampled by learners"
             remedy = "draws, draw first, and as many for each item as samples_per_insert says, or "
             remedy += "let min_size be the size at which it starts to"
-        if limiter.startswith("Fifo"):
+        if queue:
             remedy = "adds, add first, since a draw that is given up may lose what was drawn for it"
             if by == "samples":
                 remedy = "draws, draw first, or serve more room"

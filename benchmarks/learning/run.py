@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,11 @@ import torch
 
 from actor.actor import Actor
 from actor.inference import Inference
-from benchmarks.harness import header
+from benchmarks.harness import LEVEL, RESAMPLES, header
 from benchmarks.learning.buffer import Buffer
 from deploy.table import table_for
 from learner.learner import Learner
+from replay_server.training import runfile
 from replay_server.training.actions import actions_of
 from replay_server.training.envs import generator, make_envs
 from replay_server.training.loop import Weights, learn
@@ -43,7 +44,7 @@ from replay_server.training.runs import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 BUFFER_INDEX = 1 << 21  # of the generator behind the buffer's draws
-GRID, RESAMPLES, LEVEL, BOUND = 50, 2000, 0.95, -0.10
+GRID, BOUND = 50, -0.10
 SIDES = ("server", "process")
 
 
@@ -153,10 +154,8 @@ def served(settings: Preset, seed: int, folder: Path) -> Learned:
     """The same in three processes; RuntimeError with its last lines where that ended otherwise."""
     folder.mkdir(parents=True)
     options = folder / "options.toml"
-    named = {k: v for k, v in settings.__dict__.items() if v is not None}
-    lines = [f"{name} = {_toml(value)}" for name, value in named.items() if name != "mark"]
-    lines += ["minutes = 60.0", "tensorboard = false", "[learner]", "evaluate_every = 1000000000"]
-    options.write_text("\n".join(lines) + "\n")
+    shared = {**asdict(changed(settings, mark=None)), "minutes": 60.0, "tensorboard": False}
+    runfile.write(options, "bench-learning", shared, learner={"evaluate_every": 10**9})
     command = [sys.executable, "-m", "replay_server", "run", "--config", str(options)]
     command += ["--seed", str(seed), "--run", str(folder / "run")]
     path = os.pathsep.join([str(ROOT / "tests/support"), os.environ.get("PYTHONPATH", "")])
@@ -171,10 +170,6 @@ def served(settings: Preset, seed: int, folder: Path) -> Learned:
     learner = [line for line in read_metrics(folder / "run", "learner") if "step" in line]
     spent = lines[-1]["time"] - lines[0]["time"] + 1.0  # the first line is of a second's steps
     return Learned(curve, learner[-1]["step"], spent)
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def on_grid(curve: Curve, grid: np.ndarray) -> np.ndarray:

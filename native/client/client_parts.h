@@ -118,8 +118,8 @@ enum client_sending rp_client_sample_send(struct rp_client *client, struct clien
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
-/* The server closes. It knows of one SAMPLE of each table that waits; all that wait here end. */
-void rp_client_samples_closed(struct rp_client *client, struct client_ticket *answered);
+/* The server closes. It knew of one SAMPLE of each table that waits; all that wait here end. */
+void rp_client_samples_closed(struct rp_client *client);
 /* Whether its items are drawn once, so that another draw gets others. */
 int rp_client_sample_once(struct rp_client *client, const struct client_ticket *ticket);
 /* A sample given up by this end before it was drawn: a CANCEL goes with the next sending. */

@@ -197,8 +197,7 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
     rp_client_ticket_finish(client, ticket, status);
 }
 
-void rp_client_samples_closed(struct rp_client *client, struct client_ticket *answered) {
-    answered->was_blocked = 1;
+void rp_client_samples_closed(struct rp_client *client) {
     for (uint32_t i = 0; i < client->tickets_max; i++) {
         struct client_ticket *ticket = &client->tickets[i];
         if (ticket->used && ticket->status == RP_PENDING && ticket->op == RP_OP_SAMPLE

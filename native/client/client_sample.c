@@ -564,10 +564,12 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     case RP_OK: return landed(client, ticket, view);
     case RP_BLOCKED: return blocked(client, ticket, view);
     case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return CLIENT_TAKEN;
-    case RP_CLOSED: rp_client_samples_closed(client, ticket); return CLIENT_TAKEN;
     default:
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -(int)status));
+        if (status == RP_CLOSED) {
+            rp_client_samples_closed(client);
+        }
         return CLIENT_TAKEN;
     }
 }

@@ -100,7 +100,7 @@ class Draw:
             short = ShortBatch(self.what, int((~batch.valid).sum()))
             short.status, short.batch = "SHORT_BATCH", batch.arrived()
             raise short
-        blocked = (need, _native.BY_INSERTS, _native.ONCE * self.fifo)
+        blocked = (need, _native.BY_INSERTS, "", self.fifo)
         lost = self.fifo and -status in LOST
         link.check(status, self.what + " (what was drawn for it is lost)" * lost, blocked=blocked)
         return batch

@@ -181,7 +181,7 @@ class RemoteTable:
         where none would help; by `raw`, what `info_of` returned just now. `what`: of the error."""
         if need := missing(count, raw, self.fifo):
             self.expect_admitted(count, raw)
-            blocked = (need, _native.BY_INSERTS, _native.ONCE * self.fifo)
+            blocked = (need, _native.BY_INSERTS, "", self.fifo)
             raise _native.error("BLOCKED", what, blocked=blocked)
 
     def expect_admitted(self, count: int, raw: Any = None) -> None:

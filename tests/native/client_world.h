@@ -315,6 +315,20 @@ SCRIPT_UNUSED static void world_client_turn(struct world *world) {
     rp_client_check(world->client);
 }
 
+/* A partition that outlasts the session: whatever either end sends is lost until the server has
+ * given it up. */
+SCRIPT_UNUSED static void world_expire(struct world *world, uint64_t idle_ns) {
+    uint64_t end = world->now_ns + 2 * idle_ns;
+    while (rp_server_sessions(world->server) > 0) {
+        CHECK(world->now_ns < end, "the session is still there");
+        world_lose_all(world);
+        world->now_ns += idle_ns / 50;
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        world_client_turn(world);
+    }
+    world_lose_all(world);
+}
+
 /* ---- time ---- */
 
 static uint64_t world_next(const struct world *world) {

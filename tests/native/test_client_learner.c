@@ -496,14 +496,7 @@ static void check_expired_once(struct world *world) {
         world->now_ns += 20000;
         rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
     }
-    while (rp_server_sessions(world->server) > 0) {
-        CHECK(world->now_ns < end, "the session is still there");
-        world_lose_all(world);
-        world->now_ns += idle_ns / 50;
-        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
-        world_client_turn(world);
-    }
-    world_lose_all(world);
+    world_expire(world, idle_ns);
     CHECK(counters[RP_COUNT_items_sampled] == drawn + 4);
     CHECK(world_wait(world, ticket) == -RP_SESSION_EXPIRED);
     CHECK(counters[RP_COUNT_items_sampled] == drawn + 4, "drawn again");

@@ -154,14 +154,7 @@ static void situation_expired(void) {
     await(world, RP_OP_PUBLISH, pieces());
     uint64_t made = counters[RP_COUNT_weights_published];
     int waits = rp_client_publish(world->client, bytes, BYTES, &next, 2 * end);
-    while (rp_server_sessions(world->server) > 0) {
-        CHECK(world->now_ns < end, "the session is still there");
-        world_lose_all(world);
-        world->now_ns += idle_ns / 50;
-        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
-        world_client_turn(world);
-    }
-    world_lose_all(world);
+    world_expire(world, idle_ns);
     CHECK(made == 3 && version == 0);
     CHECK(world_wait(world, ticket) == -RP_SESSION_EXPIRED);
     CHECK(counters[RP_COUNT_weights_published] == made, "made again");
