@@ -75,7 +75,7 @@ class Collector:
 
     def _window(self) -> Window | Alike:
         preset = self.preset
-        if preset.algorithm == "ppo":
+        if preset.on_policy:
             return Segments(self.count, preset.rollout)
         if self.weighs:
             return Window(self.count, preset.n, preset.gamma, preset.reward_clip)

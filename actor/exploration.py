@@ -123,7 +123,7 @@ def policy_of(
     """That of actor `number` of `actors`, with `count` environments."""
     if isinstance(actions, Bounds):
         return SquashedGaussian(actions, rng)
-    if preset.algorithm == "ppo":
+    if preset.on_policy:
         return Categorical(rng)
     ladder = (preset.epsilon_base, preset.epsilon_power)
     return EpsilonGreedy(epsilons_of(number, actors, count, *ladder), actions, rng)

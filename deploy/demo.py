@@ -397,7 +397,7 @@ def require_fit(plan: Plan, settings: Preset) -> None:
 
 def require_queue(plan: Plan, settings: Preset) -> None:
     """PlanError where ppo's table cannot be: how many columns there are, its environment knows."""
-    if settings.algorithm == "ppo":
+    if settings.on_policy:
         try:
             table_for(settings, plan.in_turns)
         except (ConfigError, SpecError) as error:

@@ -28,7 +28,7 @@ def table_for(settings: Preset, in_turns: bool = False) -> Table:
     from replay_server.training.envs import make_env
 
     env = make_env(settings.env)
-    if settings.algorithm == "ppo":
+    if settings.on_policy:
         spec = spec_from(env, extras=[Column(LOG_PROB, np.dtype(np.float32))], pad=settings.pad)
         env.close()
         return _queue(settings, spec, in_turns)
@@ -78,7 +78,7 @@ def server_toml(settings: Preset, *, url: str, seed: int, in_turns: bool = False
     lines = ["[server]", f'url = "{url}"', f"seed = {seed}"]
     lines += [f"{k} = {v}" for k, v in needed(settings).items()]
     lines += ["", "[[table]]", f'name = "{TABLE}"']
-    lines += _drawn_once(settings, table) if settings.algorithm == "ppo" else _drawn_often(settings)
+    lines += _drawn_once(settings, table) if settings.on_policy else _drawn_often(settings)
     lines += [f"writers = {table.writers}", f"streams = {table.streams}", ""]
     return "\n".join(lines)
 

@@ -44,14 +44,14 @@ def algorithm_from(preset: Preset, spec: Spec, actions: Actions, seed: int) -> n
 
 def batches_of(replay: Any, learner: Learner) -> Any:
     """The replay as this learner's algorithm draws from it."""
-    return Rollouts(replay, learner) if learner.preset.algorithm == "ppo" else replay
+    return Rollouts(replay, learner) if learner.preset.on_policy else replay
 
 
 def publication_due(learner: Learner, replay: Any) -> bool:
     """Whether the weights are to be published behind this update: ppo's behind each rollout.
     replay: as `batches_of` gave it; None where others draw."""
     preset = learner.preset
-    if preset.algorithm != "ppo":
+    if not preset.on_policy:
         return learner.step % preset.publish_every == 0
     if replay is None:
         return learner.step % (preset.epochs * preset.minibatches) == 0

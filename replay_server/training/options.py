@@ -282,7 +282,7 @@ def values_of(args: Common, settings: Preset) -> dict[str, Any]:
 def expect_items(settings: Preset, table: Any) -> None:
     """ConfigError where a server's table does not hold what the algorithm learns from. table: a
     RemoteTable."""
-    if settings.algorithm == "ppo":
+    if settings.on_policy:
         table.expect_sequences(settings.rollout, LOG_PROB)
         return
     table.expect_transitions(settings.n, settings.stack)
@@ -303,7 +303,7 @@ def as_served(
         "min_size": table.min_size,
         "steps_per_update": settings.batch / ratio if ratio > 0.0 else None,
     }
-    if settings.algorithm == "ppo":  # its table is a queue: nothing else is decided there
+    if settings.on_policy:  # its table is a queue: nothing else is decided there
         served = {"capacity": table.capacity}
     differs = {n: v for n, v in served.items() if not _same(getattr(settings, n), v)}
     asked = args.asked | {n for n in served if getattr(settings, n) != getattr(usual, n)}

@@ -160,8 +160,14 @@ class Preset:
         if self.algorithm != "dqn" and self.network != "mlp":
             only = f"{self.algorithm} has mlp alone: say --network mlp"
             raise ValueError(f"network is {self.network}; {only}")
-        if self.algorithm == "ppo":
+        if self.on_policy:
             self._require_rollouts()
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether it learns from rollouts of the present policy, which a queue holds: segments of
+        `rollout` steps with the probabilities of their actions, each drawn once."""
+        return self.algorithm == "ppo"
 
     def _require_rollouts(self) -> None:
         """ValueError where ppo cannot play its rollouts, or the table cannot hold those that wait
@@ -193,7 +199,7 @@ class Preset:
         """Steps that one actor may have unacknowledged: ppo's share of a rollout, so that it is
         played by weights that are not much older."""
         share = self.batch * self.rollout / self.actors
-        return share if self.algorithm == "ppo" else self.steps_ahead
+        return share if self.on_policy else self.steps_ahead
 
     @property
     def samples_per_insert(self) -> float | None:

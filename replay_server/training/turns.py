@@ -57,7 +57,7 @@ class DueAtOnce(Due):
 
 def due_of(settings: Preset, ready: Callable[[], bool]) -> Due:
     """How an algorithm's updates are due. ready: whether its replay has a batch."""
-    kind = DueAtOnce if settings.algorithm == "ppo" else Due
+    kind = DueAtOnce if settings.on_policy else Due
     return kind(settings.steps_per_update, ready)
 
 
