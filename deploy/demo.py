@@ -386,7 +386,7 @@ def require_fit(plan: Plan, settings: Preset) -> None:
             f"learners who share it; the nearest is {near}"
         )
     rows, each = settings.envs * settings.actors, settings.steps_per_update
-    apart = plan.synchronous and plan.policy != "gpu-only"
+    apart = plan.synchronous and plan.policy != ALONE and not settings.on_policy
     if apart and each is not None and rows + each > settings.steps_ahead:
         raise PlanError(
             f"{plan.path} has turns: {rows} environments step before the learner learns, and "
@@ -474,7 +474,7 @@ def parsed(
         parser.error("--metrics is for a server of its own; say --transport udp, zmq or dpdk")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     try:
-        return args, settings, tables_of(given, in_file, values, plan.policy == "gpu-only"), plan
+        return args, settings, tables_of(given, in_file, values, plan.policy == ALONE), plan
     except ValueError as wrong:
         parser.error(str(wrong))
 

@@ -45,7 +45,8 @@ class Minibatch:
 
     @property
     def drawables(self) -> np.ndarray:
-        """With `probabilities`: importance weights of 1."""
+        """With `probabilities`: importance weights of 1, as learners that are one agree on them at
+        each batch (replicas.py), which is also how they hear that one of them ends."""
         return np.ones(len(self))
 
     probabilities = drawables

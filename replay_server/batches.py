@@ -188,8 +188,10 @@ class Batches:
         shape = remote.draw(batch, **self._draw).shape  # refuses what excludes itself
         expect_drawn(limits, remote, batch)
         self._shape, self._other = shape, ""  # what was compared last, and how the table differs
-        if remote.fifo:  # of several that wait, a later one may be drawn first, and get the items
-            prefetch = 1  # that the first of the ring is waited for
+        if remote.fifo:
+            # Of several requests a later one may be drawn first: it would have the very items for
+            # which the first one, whose batch is next, waits.
+            prefetch = 1
         self._prefetch = prefetch
         pump = flag("pump", pump) and not link.url.startswith("loopback:")
         self._flights = tuple(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))

@@ -86,16 +86,19 @@ class NothingDrawable(ReplayError):
 
 
 class ShortBatch(ReplayError):
-    """Items of the batch were overwritten before they arrived, and drawing again did not help.
+    """Items of the batch were overwritten before they arrived, and drawing again did not help: of
+    a queue nothing is drawn in their place.
 
-    batch     the items that arrived, where `Client.sample` raised this
+    batch     the items that arrived, where `Client.sample` or a queue's `batches` raised this
     missing   how many items did not arrive
     """
 
-    def __init__(self, what: str, missing: int) -> None:
+    def __init__(self, what: str, missing: int, once: bool = False) -> None:
+        """once: of a queue."""
         self.missing = missing
+        again = "" if once else ", twice in a row"
         super().__init__(
-            f"{what}: {missing} items were overwritten before they arrived, twice in a row; "
+            f"{what}: {missing} items were overwritten before they arrived{again}; "
             "the table is too small for how fast it is written, or this reader is too slow"
         )
 

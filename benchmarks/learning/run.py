@@ -34,6 +34,7 @@ from benchmarks.harness import LEVEL, RESAMPLES, header
 from benchmarks.learning.buffer import Buffer
 from deploy.table import table_for
 from learner.learner import Learner
+from replay_server.support.toml import parsed
 from replay_server.training import runfile
 from replay_server.training.actions import actions_of
 from replay_server.training.envs import generator, make_envs
@@ -59,9 +60,7 @@ class Task:
 
 def pixel() -> Preset:
     """The settings of tests/learning/pixel.toml."""
-    import tomllib
-
-    given = tomllib.loads((ROOT / "tests/learning/pixel.toml").read_text())
+    given = parsed(ROOT / "tests/learning/pixel.toml")
     apart = ("solve_at", "minutes", "evaluate_every")
     given = {k: tuple(v) if k == "hidden" else v for k, v in given.items() if k not in apart}
     return changed(preset("cartpole"), **given)

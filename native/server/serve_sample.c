@@ -109,8 +109,10 @@ static int check(const struct rp_call *call, const struct rp_table *table,
     }
     int stratified = request->mode == RP_SAMPLE_STRATIFIED;
     int draws = request->mode != RP_SAMPLE_KEYS;
-    if ((stratified && request->uniform != 0)
-        || (draws && (stratified || request->uniform != 0) && rp_table_fifo(table))) {
+    if (stratified && request->uniform != 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (draws && rp_table_fifo(table) && (stratified || request->uniform != 0)) {
         return -RP_BAD_ARGUMENT;
     }
     if (request->plan >= rp_table_plan_count(table)) {

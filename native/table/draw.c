@@ -135,7 +135,6 @@ static void fill_head(const struct rp_table *table, const struct rp_sample *requ
 static int draw_queue(struct rp_table *table, const struct rp_sample *request,
                       struct rp_batch *head, struct rp_batch_item *items) {
     struct rp_table_private *p = table->private;
-    uint32_t before = rp_tree_rank(&table->tree, p->head_slot);
     if (request->mode != RP_SAMPLE_INDEPENDENT || request->uniform != 0
         || request->count > RP_QUEUE_BATCH_MAX) {
         return -RP_BAD_ARGUMENT;
@@ -144,6 +143,7 @@ static int draw_queue(struct rp_table *table, const struct rp_sample *request,
         return -RP_NOTHING_DRAWABLE;
     }
     RP_SITE();
+    uint32_t before = rp_tree_rank(&table->tree, p->head_slot);
     fill_head(table, request, head);
     for (uint32_t first = 0; first < request->count; first += RP_DRAW_CHUNK) {
         uint32_t left = request->count - first;

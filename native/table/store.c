@@ -51,8 +51,9 @@ static struct rp_slot *row_after(const struct rp_table_private *p, const struct 
     return rp_item_flags(row->item) & RP_STEP_END ? 0 : rp_next(p, row);
 }
 
-/* Nobody draws the slot's item any more, if it has one. What a queue had left to draw is lost, and
- * counted where its oldest row goes: `oldest` is 1 there. */
+/* Nobody draws the slot's item any more, if it has one. What a queue had left to draw is lost. One
+ * intent may come here twice for an item, as its oldest row goes and as its own does, and reads the
+ * same leaf each time: `oldest` says that it is the former, which is counted. */
 static void take_out(struct rp_table *table, uint32_t slot, int oldest) {
     if (table->private->leaves[slot] != 0) {
         rp_leaf_set(table, slot, 0);

@@ -97,7 +97,7 @@ class Draw:
     def landed(self, link: Link, status: int, batch: Batch, need: int) -> Batch:
         """The batch of a request that ended with `status`; raises what it ended with."""
         if status == -_native.NUMBERS["SHORT_BATCH"]:
-            short = ShortBatch(self.what, int((~batch.valid).sum()))
+            short = ShortBatch(self.what, int((~batch.valid).sum()), self.fifo)
             short.status, short.batch = "SHORT_BATCH", batch.arrived()
             raise short
         blocked = (need, _native.BY_INSERTS, "", self.fifo)

@@ -72,7 +72,9 @@ class Actor(Common):
     table: str = option("Table the steps go to.", "main")
     number: int = option("Which actor this is, from 0.", 0)
     unacknowledged_max: int = option(
-        "Steps this actor may be ahead of what the server acknowledged; 0: as --steps-ahead.", 0
+        "Steps this actor may be ahead of what the server acknowledged; 0: as --steps-ahead, "
+        "or ppo's share of a rollout.",
+        0,
     )
     environments: str = option(
         "Where workers step the environments: tcp://HOST:PORT, several with commas; empty: here.",

@@ -51,6 +51,8 @@ def test_values_are_attributes_and_in_the_sentence():
     assert (blocked.need, blocked.by) == (12, "inserts")
     assert "12 more items are created by writers" in str(blocked)
     one = errors.error_for("BLOCKED", "", "adding", blocked=(1, "samples"))
+    assert "twice in a row" in str(errors.ShortBatch("sampling", 2))
+    assert "twice" not in str(errors.ShortBatch("sampling", 2, once=True))
     assert "1 more item is sampled by learners" in str(one)
     lost = errors.error_for("SERVER_RESTARTED", "", "writing", loss=(5, 3, 2))
     assert (lost.stored_through, lost.in_doubt, lost.lost) == (5, 3, 2)

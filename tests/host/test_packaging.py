@@ -120,7 +120,9 @@ def test_metadata_says_what_the_documents_say():
     assert built["build"].startswith("cp310-") and set(built["archs"]) == {"x86_64", "aarch64"}
 
 
-@pytest.mark.parametrize("folder", ["replay_server", "actor", "learner", "deploy", "tests", "."])
+@pytest.mark.parametrize(
+    "folder", ["replay_server", "actor", "learner", "deploy", "benchmarks", "tests", "."]
+)
 def test_every_source_is_python_3_10(folder):
     """Given the grammar of Python 3.10. Expect it to read every file; no tomllib without a way."""
     found = sorted((ROOT / folder).glob("*.py" if folder == "." else "**/*.py"))

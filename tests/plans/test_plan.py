@@ -467,6 +467,25 @@ def test_options_of_one_program_are_refused_where_all_are_one(text, tmp_path, ca
     assert "are one program under this plan" in capsys.readouterr().err
 
 
+def test_ppo_in_turns_is_held_to_no_ratio(tmp_path):
+    """Given turns, more environments than --steps-ahead has steps, and an algorithm that learns from
+    rollouts. Expect no refusal: what may be ahead there is the queue's to say."""
+    turns = PLAN.replace("replicas = 2", "").replace("transport", "synchronous = true\ntransport")
+    (tmp_path / TURNS).write_text(turns)
+    words = [
+        "--plan",
+        str(tmp_path / TURNS),
+        "--run",
+        str(tmp_path / "run"),
+        "--preset",
+        "cartpole",
+    ]
+    more = ["--envs", "1100", "--capacity", "400000"]
+    assert demo.parsed([*words, *more, "--algorithm", "ppo", "--batch", "8"], "run")[1].envs == 1100
+    with pytest.raises(SystemExit):
+        demo.parsed([*words, *more], "run")
+
+
 def test_a_preset_is_solved_in_its_own_environment_alone(tmp_path):
     """Given a preset with another environment. Expect no mark, unless one is given; and
     --require-solved refused without one."""
