@@ -468,7 +468,7 @@ def test_options_of_one_program_are_refused_where_all_are_one(text, tmp_path, ca
 
 
 def test_ppo_in_turns_is_held_to_no_ratio(tmp_path):
-    """Given turns, more environments than --steps-ahead has steps, and an algorithm that learns from
+    """Given turns, more environments than --steps-ahead has steps, and one that learns from
     rollouts. Expect no refusal: what may be ahead there is the queue's to say."""
     turns = PLAN.replace("replicas = 2", "").replace("transport", "synchronous = true\ntransport")
     (tmp_path / TURNS).write_text(turns)
