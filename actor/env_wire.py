@@ -9,7 +9,8 @@
 Bodies are safetensors: names, dtypes, shapes and bytes, no code. An observation is one array named
 "observation", or its leaves as "observation/a/b". Of infos, arrays of one number or flag for each
 environment travel (`life_lost` among them); no other part is read by an actor in next-step mode,
-which is the mode of every vector here.
+which is the mode of every vector here. Of a task of several agents each has such a worker's view
+of its own: the asker's name begins with "AGENT/" (seats.py).
 """
 
 from __future__ import annotations
@@ -69,6 +70,30 @@ def observation_of(
         what = "nothing" if found is None else list(found.shape)
         raise EnvError(f"{name!r}: expected {list(shape)}, got {what}")
     return found
+
+
+def seeds_in(body: bytes, count: int) -> list[int] | None:
+    """Those that new episodes begin with, if the asker says any; EnvError."""
+    seeds = unpacked(body).get("seeds") if body else None
+    if seeds is None:
+        return None
+    if seeds.shape != (count,) or seeds.dtype.kind not in "iu":
+        raise EnvError(f"seeds {seeds.dtype} {list(seeds.shape)}; expected int [{count}]")
+    return seeds.tolist()
+
+
+def actions_in(body: bytes, space: spaces.Space, count: int) -> np.ndarray:
+    """The actions of a step, each within its space; EnvError, or TypeError for another kind of
+    number."""
+    actions, shape = unpacked(body).get("actions"), (count, *(space.shape or ()))
+    if actions is None or actions.shape != shape:
+        given = "none" if actions is None else list(actions.shape)
+        raise EnvError(f"actions {given}; expected [{count}, *{list(space.shape or ())}]")
+    actions = actions.astype(space.dtype, casting="same_kind", copy=False)
+    for action in actions:
+        if not space.contains(action):
+            raise EnvError(f"action {action!r} is not in {space}")
+    return actions
 
 
 def outcome_body(outcome: Outcome, count: int) -> bytes:

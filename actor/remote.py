@@ -9,6 +9,7 @@ EnvironmentsLost. Its episodes are gone, so the actor begins new ones with all o
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from actor.env_wire import (
     unpacked,
 )
 from replay_server.errors import Timeout
+from replay_server.training.agents import agent_of, is_joint
 from replay_server.training.asking import Asker
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_env
@@ -126,9 +128,11 @@ class RemoteVector(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
         self.workers: list[Worker] = []
+        agent = agent_of(env_id) if is_joint(env_id) else ""
+        name = f"{agent}/".encode() + os.urandom(16) if agent else b""
         try:
             for url in urls:
-                self.workers.append(Worker(url, stopped))
+                self.workers.append(Worker(url, stopped, name))
             self._meet(env_id, protocol, time.monotonic() + patience)
         except BaseException:
             self.close()

@@ -2,8 +2,9 @@
 
     replay-server environments --env CartPole-v1 --envs 4 --serve tcp://127.0.0.1:7500
 
-One actor has them at a time: whoever asks for new episodes last. It needs no replay server, no
-network and no torch. It prints where it serves, and ends at a signal.
+One actor has them at a time: whoever asks for new episodes last; of a task of several agents
+(--env agents:MODULE), one actor for each agent. It needs no replay server, no network and no torch.
+It prints where it serves, and ends at a signal.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 
-import numpy as np
-
 from actor.env_wire import (
     HELLO,
     LOST,
     REFUSED,
     RESET,
     STEP,
+    actions_in,
     leaves_of,
     outcome_body,
     packed,
-    unpacked,
+    seeds_in,
 )
 from actor.environments import Environments
+from actor.seats import Seats
 from replay_server.errors import ConfigError
 from replay_server.support.arguments import option, parse
 from replay_server.support.values import whole
+from replay_server.training.agents import agent_of, is_joint
 from replay_server.training.asking import Answerer, Question, is_local
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError
@@ -42,7 +44,10 @@ SLICE_S = 0.2
 class Options:
     """The options of a worker."""
 
-    env: str = option("Gymnasium id of the environment.", "CartPole-v1")
+    env: str = option(
+        "Gymnasium id of the environment, or agents:MODULE, a task of several agents.",
+        "CartPole-v1",
+    )
     envs: int = option("How many of them.", 1)
     protocol: str = option("For Atari: sticky, apex or none.", "sticky")
     serve: str = option("Where it serves; port 0 takes any.", "tcp://127.0.0.1:0", shown="URL")
@@ -72,17 +77,17 @@ class Served:
         self.player = b""  # who asked for the present episodes; "": there are none
         self.last = (REFUSED, b"")  # what the player was answered last
 
-    def answer(self, question: Question) -> tuple[int, bytes]:
-        """(verb, body); to a question that comes again what was said before."""
+    def answers(self, question: Question) -> list[tuple[Question, int, bytes]]:
+        """[(question, verb, body)]; to a question that comes again what was said before."""
         if question.again and question.who == self.player:
-            return self.last
+            return [(question, *self.last)]
         try:
             said = question.verb, self._answer(question.who, question.verb, question.body)
         except (EnvError, TypeError) as error:  # TypeError: actions of another kind of number
             said = LOST if isinstance(error, Gone) else REFUSED, str(error).encode()
         if question.who == self.player:
             self.last = said
-        return said
+        return [(question, *said)]
 
     def _answer(self, who: bytes, verb: int, body: bytes) -> bytes:
         count = self.options.envs
@@ -90,11 +95,9 @@ class Served:
             said = {"env": self.options.env, "protocol": self.options.protocol, "count": count}
             return json.dumps(said).encode()
         if verb == RESET:
-            seeds = unpacked(body).get("seeds") if body else None
-            if seeds is not None and (seeds.shape != (count,) or seeds.dtype.kind not in "iu"):
-                raise EnvError(f"seeds {seeds.dtype} {list(seeds.shape)}; expected int [{count}]")
+            seeds = seeds_in(body, count)
             self.player = b""
-            observation = self.environments.reset(None if seeds is None else seeds.tolist())
+            observation = self.environments.reset(seeds)
             self.player = who
             return packed(leaves_of(observation))
         if verb == STEP:
@@ -104,30 +107,26 @@ class Served:
                 raise EnvError(
                     "another actor plays these environments now: give each actor workers of its own"
                 )
-            return outcome_body(self.environments.step(self._actions(body)), count)
+            return outcome_body(self.environments.step(actions_in(body, self.space, count)), count)
         raise EnvError(f"verb {verb}; expected one of h, r, s")
-
-    def _actions(self, body: bytes) -> np.ndarray:
-        """The actions of a step, each within its space."""
-        actions = unpacked(body).get("actions")
-        count = self.options.envs
-        if actions is None or actions.shape != (count, *(self.space.shape or ())):
-            shape = "none" if actions is None else list(actions.shape)
-            raise EnvError(f"actions {shape}; expected [{count}, *{list(self.space.shape or ())}]")
-        actions = actions.astype(self.space.dtype, casting="same_kind", copy=False)
-        for action in actions:
-            if not self.space.contains(action):
-                raise EnvError(f"action {action!r} is not in {self.space}")
-        return actions
 
     def close(self) -> None:
         """Closes the environments."""
         self.environments.envs.close()
 
 
+def served_by(options: Options) -> Served | Seats:
+    """What answers to the actors; EnvError where there is no such environment."""
+    if not is_joint(options.env):
+        return Served(options)
+    if agent := agent_of(options.env):
+        raise EnvError(f"--env {options.env}: a worker has all seats of a task: leave out #{agent}")
+    return Seats(options.env, options.protocol, options.envs)
+
+
 def serve(options: Options, stop: Stop) -> None:
     """Answers until it is asked to stop."""
-    served = Served(options)
+    served = served_by(options)
     try:
         with closing(Answerer(options.serve, "--serve", insecure=options.insecure)) as line:
             print(f"serving at {line.address}: {options.envs} x {options.env}", flush=True)
@@ -137,11 +136,11 @@ def serve(options: Options, stop: Stop) -> None:
         served.close()
 
 
-def turn(line: Answerer, served: Served, seconds: float) -> None:
-    """One question, if one comes within that time, and its answer."""
+def turn(line: Answerer, served: Served | Seats, seconds: float) -> None:
+    """One question, if one comes within that time, and what can be answered then."""
     question = line.question(seconds)
-    if question is not None:
-        line.answer(question, *served.answer(question))
+    for answer in () if question is None else served.answers(question):
+        line.answer(*answer)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,7 +17,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from deploy.table import table_for
 from replay_server import Client, ConfigError, ReplayError, SpecError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
+from replay_server.training.agents import is_joint
 from replay_server.training.contact import Stop
 from replay_server.training.envs import check_playable
 from replay_server.training.presets import Preset, changed
@@ -64,6 +65,7 @@ ONE_PROGRAM = (
 )
 PLANNED = {"device", "compile", "environments", "turns", "gradients", "central", "number", "server"}
 PLAN, ALONE = "single-learner-coarse", "gpu-only"
+JOINT = "environments"  # of a task of several agents, which share them
 LINE_S = 1.0
 
 
@@ -85,20 +87,23 @@ class Demo:
         folder: Path,
         plan: Plan | None = None,
         placing: Engine | None = None,
+        shared: Sequence[str] = (),
     ) -> None:
         self.args, self.settings, self.folder = args, settings, folder
         self.metrics = Metrics(folder)
-        self.progress = Progress()
+        self.progress, self.name = Progress(), ""  # of an agent, where there are several
         self.begin = time.monotonic()
         plan = plan or load(args.plan)
         self.network = network(args.transport, plan.process_of("replay").port)
         self.page: Page | None = None
         finished = self.metrics.finished
-        self.fleet = Fleet(plan, settings, folder, self.network, self.say, finished, placing)
+        self.fleet = Fleet(
+            plan, settings, folder, self.network, self.say, finished, placing, shared
+        )
 
     def say(self, sentence: str) -> None:
         """A line for the person watching, here and on the page."""
-        self.progress.say(sentence)
+        self.progress.say(f"{self.name}: {sentence}" if self.name else sentence)
         if self.page is not None:
             self.page.say(sentence)
 
@@ -180,8 +185,8 @@ class Demo:
         self.progress.show(
             f"{elapsed:4.0f} s | in {actor['perf/env_sps']:5.0f} steps/s"
             f", out {learner['perf/learner_sps']:4.0f} batches/s"
-            f" | return {_shown(actor.get('charts/episodic_return'))}"
-            f", greedy {_shown(greedy.get('charts/greedy_return'))}"
+            f" | return {shown(actor.get('charts/episodic_return'))}"
+            f", greedy {shown(greedy.get('charts/greedy_return'))}"
             f"{_epsilon(actor)}"
             f" | replay {learner.get('replay/size', 0):6.0f}"
             f", {learner.get('replay/ratio', 0):4.1f} samples/insert"
@@ -242,7 +247,8 @@ def _epsilon(actor: Mapping[str, Any]) -> str:
     return "" if epsilon is None else f" | epsilon {epsilon:.3f}"
 
 
-def _shown(mean_return: float | None) -> str:
+def shown(mean_return: float | None) -> str:
+    """A mean return as wide as others, for a line of progress."""
     return "    -" if mean_return is None else f"{mean_return:5.1f}"
 
 
@@ -265,16 +271,20 @@ def _judged(summary: Mapping[str, Any]) -> str:
 
 
 def over_network(
-    args: options.Demo, settings: Preset, folder: Path, plan: Plan
+    args: options.Demo, settings: Preset, folder: Path, plan: Plan, tables: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The run as the plan's programs; its summary, or None if it was interrupted."""
-    with contextlib.ExitStack() as shown:
+    if is_joint(settings.env):
+        from deploy.agents import over_agents
+
+        return over_agents(args, settings, folder, plan, tables)
+    with contextlib.ExitStack() as open_ones:
         placing = engine(plan, folder, args.ray_address, args.insecure)
-        shown.callback(placing.close)
-        stop = shown.enter_context(Stop())
+        open_ones.callback(placing.close)
+        stop = open_ones.enter_context(Stop())
         demo = Demo(args, settings, folder, plan, placing)
         try:
-            demo.page = shown.enter_context(
+            demo.page = open_ones.enter_context(
                 page_of(args, settings, folder, plan, demo.fleet.running)
             )
             demo.start_all()
@@ -445,12 +455,19 @@ def parsed(
     if "plan" in given and "engine" not in given:
         args.engine = ""
     said = given if "plan" in given else {**in_file.get("demo", {}), **given}
+    joint = is_joint(settings.env)
+    if joint and args.plan == PLAN:
+        args.plan = JOINT
     try:
         if args.page:
             check_address(args.page)
             if not args.explain:
                 require_free(args.page)
         plan = planned(args, said.get("actors"))
+        if joint:
+            from deploy.agents import require_shared
+
+            require_shared(plan, args)
         if not args.explain:
             require_devices(plan)
         # as many as are started here: the ladder is theirs
@@ -529,7 +546,7 @@ def run_in(
         with page_of(args, settings, folder, plan, lambda: running):
             summary = in_turn(args, settings, learner.device, learner.compile)
     else:
-        summary = over_network(args, settings, folder, plan)
+        summary = over_network(args, settings, folder, plan, tables)
     if summary is None:
         print("interrupted: nothing is left running")
         return 130

@@ -14,7 +14,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -41,7 +41,8 @@ class Fleet:
     """Of one plan. `say` gets a line for each thing that happens; `finished` says whether the
     actor or learner of this name did all that it was asked for.
 
-    processes: those that were started and are not replaced.
+    shared: workers that another fleet starts, of a task of several agents. processes: those that
+    were started and are not replaced.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class Fleet:
         say: Callable[[str], None],
         finished: Callable[[str], bool],
         engine: Engine | None = None,
+        shared: Sequence[str] = (),
     ) -> None:
-        self.engine = engine or Engine()
+        self.engine, self.shared = engine or Engine(), shared
         self.plan, self.settings, self.folder, self.network = plan, settings, folder, network
         self.say, self.finished = say, finished
         self.processes: list[Logged] = []
@@ -88,7 +90,7 @@ class Fleet:
         """The commands of all but the server, with the addresses that these places have now."""
         settings = self.settings
         table = (self.folder, settings.envs, settings.env, settings.protocol)
-        return commands(self.plan, *table, places)
+        return commands(self.plan, *table, places, self.shared)
 
     def serve(self) -> None:
         """Starts the server where its engine has a place for it; there it comes back."""
@@ -119,6 +121,11 @@ class Fleet:
         self.asked[command.name] = command
         self.processes.append(process)
         return process
+
+    def start_beside(self, name: str, words: tuple[str, ...], folder: Path) -> Logged:
+        """A process that belongs to no fragment: its caller looks after it. Its log lies there."""
+        full = [sys.executable, "-u", "-m", "replay_server", *words]
+        return self.engine.start(name, full, folder / f"{name}.log", {})
 
     def wait_for_address(self, server: Logged) -> str:
         """The url in the server's line "serving at URL"; RuntimeError where none comes."""

@@ -14,13 +14,15 @@ reached is its engine's to say (engines.py).
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.plan import Plan, Process, require_workers
+from replay_server.training.agents import is_joint, task_of
 
 HOST = "127.0.0.1"
+TOGETHER_S = 600  # an agent's step, which is over when all agents have acted
 OPEN = ("--insecure",)  # to other hosts, where a process is reached from there
 
 
@@ -84,25 +86,41 @@ def shares(total: int, parts: int) -> list[int]:
     return [total // parts + (i < total % parts) for i in range(parts)]
 
 
+def workers_of(plan: Plan, places: Places) -> list[str]:
+    """Where a plan's workers step environments; none where the actors do."""
+    workers = plan.process_of("environments")
+    if workers.fragments != ("environments",):
+        return []
+    ports = [workers.port and workers.port + i for i in range(workers.replicas)]
+    return [places.url(f"environments-{i}", port) for i, port in enumerate(ports)]
+
+
 def commands(
-    plan: Plan, folder: Path, envs: int, env: str, protocol: str, places: Places | None = None
+    plan: Plan,
+    folder: Path,
+    envs: int,
+    env: str,
+    protocol: str,
+    places: Places | None = None,
+    shared: Sequence[str] = (),
 ) -> list[Command]:
-    """Of every process but the server, which comes first. envs: of each actor. PlanError where they
-    are fewer than their workers."""
+    """Of every process but the server, which comes first. envs: of each actor. shared: where the
+    environments are stepped already, for several agents. PlanError where environments are fewer
+    than their workers."""
     found: list[Command] = []
     places = places or Places()
     require_workers(plan, envs)
     workers = plan.process_of("environments")
-    urls = []
-    if workers.fragments == ("environments",):
-        for i, share in enumerate(shares(envs, workers.replicas)):
-            name = f"environments-{i}"
-            urls.append(places.url(name, workers.port and workers.port + i))
-            words = ("environments", "--env", env, "--envs", str(share))
-            words += ("--protocol", protocol, "--serve", urls[-1], *places.open(name))
-            found.append(Command(name, "environments", words, process=workers))
+    urls = list(shared) or workers_of(plan, places)
+    for i, share in enumerate(shares(envs, workers.replicas) if urls and not shared else ()):
+        name = f"environments-{i}"
+        words = ("environments", "--env", task_of(env), "--envs", str(share))
+        words += ("--protocol", protocol, "--serve", urls[i], *places.open(name))
+        found.append(Command(name, "environments", words, process=workers))
     common = ("--config", str(folder / "config.toml"), "--run", str(folder))
     at = ("--environments", ",".join(urls)) if urls else ()
+    if is_joint(env):
+        at += ("--step-seconds", str(TOGETHER_S))
     learners = plan.process_of("learner")
     acting = plan.process_of("actor")
     if learners is acting:

@@ -4,6 +4,7 @@
     replay-server learner train --config run.toml            options from a file
     replay-server learner train --resume runs/first          goes on from its newest checkpoint
     replay-server learner evaluate runs/first --episodes 100 --seed 7 --video first.mp4
+    replay-server learner judge runs/two --env agents:MODULE  several agents, as `run` starts it
 
 Training ends when it is solved (--solve-at), at --updates, or at a signal. Solved means: frozen
 weights reach the mark over 20 greedy episodes and again over 20 others; then 100 more are played
@@ -24,7 +25,7 @@ import_quietly(__name__)
 
 import torch
 
-from learner import checkpoint
+from learner import checkpoint, joint
 from learner.judge import evaluate
 from learner.optimizing import NotFinite
 from learner.program import COMMAND, NAME, Program, has_learned, newest_of
@@ -37,11 +38,13 @@ from replay_server.training import options, runfile
 from replay_server.training.contact import Stop, Stopped
 from replay_server.training.device import DeviceError
 from replay_server.training.env_errors import EnvError
-from replay_server.training.envs import check_playable
+from replay_server.training.envs import check_env, check_playable
 from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress
+from replay_server.training.runs import Run
 from replay_server.training.weights import WeightsError
 
+JUDGE = "judge"  # its name in a run folder
 APART = {"gradients": "kept weights for others at", "turns": "took turns with actors at"}
 
 
@@ -161,7 +164,7 @@ def train(argv: list[str]) -> int:
     return 0 if program.lost is None else 2
 
 
-def judge(argv: list[str]) -> int:
+def evaluated(argv: list[str]) -> int:
     """The evaluation program; returns its exit code."""
     sentence = "Greedy episodes of a checkpoint's frozen weights."
     args = parse(options.Evaluate, sentence, argv, "replay-server learner evaluate")
@@ -203,10 +206,32 @@ def judge(argv: list[str]) -> int:
     return 0
 
 
+def judge(argv: list[str]) -> int:
+    """The program that judges several agents as they learn; returns its exit code."""
+    sentence = "Judges all agents of a task together as they learn."
+    args = parse(options.Judge, sentence, argv, "replay-server learner judge")
+    torch.set_num_threads(1)
+    with Stop() as stop:
+        try:
+            check_env(args.env)
+            run = Run(args.run, JUDGE, vars(args), tensorboard=False)
+            run.begin()
+            try:
+                verdict = joint.watch(run, args.env, args.solve_at, args.seed, stop)
+            finally:
+                run.close()
+        except (EnvError, ReplayError, OSError) as error:
+            print(f"judge: {error}", file=sys.stderr)
+            return 2
+    if verdict is not None:
+        print(f"solved: mean return {verdict['eval_return_mean']:.1f} over 100 episodes")
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
-    """`train` or `evaluate`."""
+    """`train`, `evaluate` or `judge`."""
     argv = sys.argv[1:] if argv is None else argv
-    programs = {"train": train, "evaluate": judge}
+    programs = {"train": train, "evaluate": evaluated, "judge": judge}
     if argv[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 0
@@ -217,7 +242,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if not argv or argv[0] not in programs:
         print(
-            "replay-server learner: say what it is to do: train or evaluate, as in "
+            "replay-server learner: say what it is to do: train, evaluate or judge, as in "
             f"`replay-server learner {shlex.join(['train', *argv])}`; --help has more",
             file=sys.stderr,
         )

@@ -74,6 +74,51 @@ def has_time_limit(env: Env) -> bool:
     return False
 
 
+def expect_finite(env: str, value: Any, what: str) -> None:
+    """EnvError where a number of it is none: no mean would be one, either."""
+    if not np.isfinite(value).all():
+        raise EnvError(f"environment {env!r} gave a number that is not finite: {what}")
+
+
+class Sight:
+    """What a network sees in each of `episodes` episodes, and what it does then."""
+
+    def __init__(self, settings: Preset, spec: Spec, episodes: int, actions: Actions) -> None:
+        self.env, self.spec, self.actions, self.episodes = settings.env, spec, actions, episodes
+        self.stacks = {
+            column.name: FrameStack(column, settings.stack, episodes)
+            for column in spec.group("observation")
+        }
+
+    def see(self, observations: list[Any], at: np.ndarray, *, start: bool) -> None:
+        """The newest observations of the episodes `at`, in that order; start: their first ones."""
+        if not len(at):
+            return
+        mask = np.zeros(self.episodes, np.bool_)
+        mask[at] = True
+        with environments(self.env, "observation"):
+            flat = [self.spec.flatten("observation", observation) for observation in observations]
+            frames = {}
+            for name, stack in self.stacks.items():
+                shape = (self.episodes, *stack.column.shape)
+                frames[name] = np.zeros(shape, stack.column.dtype)
+                frames[name][at] = [leaf[name] for leaf in flat]
+        for name, stack in self.stacks.items():
+            expect_finite(self.env, frames[name], "observation")
+            (stack.reset if start else stack.push)(frames[name], mask)
+
+    def act(self, network: torch.nn.Module, at: np.ndarray) -> np.ndarray:
+        """The network's greedy actions in the episodes `at`."""
+        device = next(network.parameters()).device
+        with torch.inference_mode():
+            frames = {
+                name: torch.from_numpy(stack.array[at]).to(device)
+                for name, stack in self.stacks.items()
+            }
+            values = network(leaves("observation", frames)).cpu().numpy()
+        return greedy(values, self.actions)
+
+
 class Evaluation:
     """Environments kept for several evaluations of one kind.
 
@@ -91,7 +136,7 @@ class Evaluation:
         say: Callable[[str], None] = print,
     ) -> None:
         self.stop, self.say, self.told = stop, say, False
-        self.spec, self.film, self.name = spec, film, settings.env
+        self.film, self.name = film, settings.env
         name, protocol = settings.env, settings.protocol
         self.envs: list[Env] = [make_env(name, protocol=protocol) for _ in range(episodes)]
         if film is not None:
@@ -99,10 +144,7 @@ class Evaluation:
             self.envs[0] = make_env(name, "rgb_array", protocol=protocol)
         self.actions = actions_of(self.envs[0], settings.algorithm)
         self.limited = has_time_limit(self.envs[0])
-        self.stacks = {
-            column.name: FrameStack(column, settings.stack, episodes)
-            for column in spec.group("observation")
-        }
+        self.sight = Sight(settings, spec, episodes, self.actions)
 
     def run(
         self,
@@ -124,7 +166,7 @@ class Evaluation:
         alive = np.arange(count)
         begin = shown = time.monotonic()
         while len(alive):
-            actions = self._greedy(network, alive)
+            actions = self.sight.act(network, alive)
             going, observations = [], []
             for i, action in zip(alive, actions, strict=True):
                 if self._asked():
@@ -138,7 +180,7 @@ class Evaluation:
                 with environments(self.name, "step"):
                     observation, reward, terminated, truncated, _ = self.envs[i].step(action)
                     reward = float(reward)
-                self._expect_finite(reward, "reward")
+                expect_finite(self.name, reward, "reward")
                 returns[i] += reward
                 lengths[i] += 1
                 self._look(i)
@@ -149,7 +191,7 @@ class Evaluation:
             if len(alive) and not self.limited and lengths.max() >= STEPS_MAX:
                 self._tell(len(alive))
                 break
-            self._push(observations, alive, start=False)
+            self.sight.see(observations, alive, start=False)
         return Verdict(returns, lengths)
 
     def _asked(self) -> bool:
@@ -164,7 +206,7 @@ class Evaluation:
                 return False
             with environments(self.name, "reset"):
                 observations.append(env.reset(seed=seed)[0])
-        self._push(observations, np.arange(len(self.envs)), start=True)
+        self.sight.see(observations, np.arange(len(self.envs)), start=True)
         self._look()
         return True
 
@@ -188,35 +230,3 @@ class Evaluation:
         """Closes the environments."""
         for env in self.envs:
             env.close()
-
-    def _greedy(self, network: torch.nn.Module, alive: np.ndarray) -> np.ndarray:
-        device = next(network.parameters()).device
-        with torch.inference_mode():
-            frames = {
-                name: torch.from_numpy(stack.array[alive]).to(device)
-                for name, stack in self.stacks.items()
-            }
-            values = network(leaves("observation", frames)).cpu().numpy()
-        return greedy(values, self.actions)
-
-    def _expect_finite(self, value: Any, what: str) -> None:
-        """EnvError where a number of it is none: no mean would be one, either."""
-        if not np.isfinite(value).all():
-            raise EnvError(f"environment {self.name!r} gave a number that is not finite: {what}")
-
-    def _push(self, observations: list, at: np.ndarray, *, start: bool) -> None:
-        """Frames of the environments `at`, in that order, into their stacks."""
-        if not len(at):
-            return
-        mask = np.zeros(len(self.envs), np.bool_)
-        mask[at] = True
-        with environments(self.name, "observation"):
-            flat = [self.spec.flatten("observation", observation) for observation in observations]
-            frames = {}
-            for name, stack in self.stacks.items():
-                shape = (len(self.envs), *stack.column.shape)
-                frames[name] = np.zeros(shape, stack.column.dtype)
-                frames[name][at] = [leaf[name] for leaf in flat]
-        for name, stack in self.stacks.items():
-            self._expect_finite(frames[name], "observation")
-            (stack.reset if start else stack.push)(frames[name], mask)

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,23 @@ def save(
     return checkpoint.save(folder / "checkpoints", name, tensors, document)
 
 
+def restored(tensors: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[Preset, Spec, Learner]:
+    """The settings, table and learner of a checkpoint (checkpoint.load); WeightsError or EnvError
+    where it is none of this version, or of another environment."""
+    preset, spec = (checkpoint.stated(state, name) for name in ("preset", "spec"))
+    given = {
+        field.name: checkpoint.stated(preset, field.name)
+        for field in dataclasses.fields(Preset)
+        if field.name in preset or field.default is dataclasses.MISSING
+    }
+    settings = Preset(**{**given, "hidden": tuple(given["hidden"])})
+    spec = Spec.from_json(json.dumps(spec))
+    actions = actions_as_learned(settings, spec)
+    learner = Learner(spec=spec, actions=actions, preset=settings, seed=0)
+    learner.restore(tensors, state)
+    return settings, spec, learner
+
+
 def evaluate(
     path: Path,
     episodes: int,
@@ -60,18 +77,7 @@ def evaluate(
 ) -> Verdict | None:
     """Greedy episodes of the checkpoint's network; `film` takes the first of them. None where
     `stop` was asked before they ended; `say` gets what they were cut off at (Evaluation)."""
-    tensors, state = checkpoint.load(path)
-    preset, spec = (checkpoint.stated(state, name) for name in ("preset", "spec"))
-    given = {
-        field.name: checkpoint.stated(preset, field.name)
-        for field in dataclasses.fields(Preset)
-        if field.name in preset or field.default is dataclasses.MISSING
-    }
-    settings = Preset(**{**given, "hidden": tuple(given["hidden"])})
-    spec = Spec.from_json(json.dumps(spec))
-    actions = actions_as_learned(settings, spec)
-    learner = Learner(spec=spec, actions=actions, preset=settings, seed=0)
-    learner.restore(tensors, state)
+    settings, spec, learner = restored(*checkpoint.load(path))
     evaluation = Evaluation(settings, spec, episodes=episodes, film=film, stop=stop, say=say)
     whole = False
     try:

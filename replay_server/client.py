@@ -347,7 +347,8 @@ class Client:
 
         Raises after `timeout` LimiterBlocked (`need`: how many items are missing) or Timeout;
         NothingDrawable; ShortBatch (`batch`: the items that arrived). A draw that was given up may
-        have been made, and counts. So poll with batches(...).get(0), or with timeout=0 here.
+        have been made, and counts; of a queue none is, where the server answers. So poll with
+        batches(...).get(0), or with timeout=0 here.
         """
         timeout = self.timeout if timeout is None else timeout
         if type(batch) is not int or not 0 < batch <= BATCH_MAX:

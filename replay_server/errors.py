@@ -62,7 +62,7 @@ class LimiterBlocked(Timeout):
             remedy = "draws, draw first, and as many for each item as samples_per_insert says, or "
             remedy += "let min_size be the size at which it starts to"
         if queue:
-            remedy = "adds, add first, since a draw that is given up may lose what was drawn for it"
+            remedy = "adds, add first"
             if by == "samples":
                 remedy = "draws, draw first, or serve more room"
         if (need, by) == (1, "inserts"):

@@ -62,7 +62,7 @@ struct rp_landing {
     const struct rp_landing_column *columns;
     uint32_t column_count;
     uint32_t item_bytes; /* of the plan, as the table's info says */
-    uint32_t once; /* 1: each item is drawn once, so none is drawn in place of another; else 0 */
+    uint32_t consumes;   /* 1: of a queue, whose items are drawn once, none in place of another */
     uint64_t *keys;      /* [count] each of these; may be null */
     uint64_t *masses;
     uint16_t *behind;

@@ -113,15 +113,34 @@ void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *tic
 void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket,
                           uint16_t flight);
 
+/* ---- client_records.c ---- */
+/* Draws of this session, as far as they are known to be possible. */
+uint64_t rp_client_draw_clock(const struct rp_client *client);
+/* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
+int rp_client_waits_here(const struct client_ticket *ticket);
+/* 0 where one more draw would push out the record of a batch that was asked for. */
+int rp_client_records_allow(struct rp_client *client);
+/* Were there so many other draws since then that they may have pushed out its record? */
+int rp_client_pushed_out(struct rp_client *client, const struct client_sample *sample);
+/* A batch began to come, or is given up. */
+void rp_client_outrun(struct rp_client *client, const struct client_ticket *late);
+
 /* ---- client_sample.c, client_land.c ---- */
+static inline struct client_sample *sample_of(struct rp_client *client,
+                                              const struct client_ticket *ticket) {
+    return &client->slots[ticket->slot].sample;
+}
 enum client_sending rp_client_sample_send(struct rp_client *client, struct client_ticket *ticket);
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
 /* The server closes. It knew of one SAMPLE of each table that waits; all that wait here end. */
 void rp_client_samples_closed(struct rp_client *client);
-/* Whether its items are drawn once, so that another draw gets others. */
-int rp_client_sample_once(struct rp_client *client, const struct client_ticket *ticket);
+/* May items of a queue have been drawn for it, which nobody else gets? */
+int rp_client_sample_at_stake(struct rp_client *client, const struct client_ticket *ticket);
+/* Its time is over. 1 where something is at stake: then it asks once more, not to wait any longer,
+ * and ends with that answer. */
+int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *ticket);
 /* A sample given up by this end before it was drawn: a CANCEL goes with the next sending. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket);
 /* Sends one of these. */

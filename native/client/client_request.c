@@ -178,14 +178,16 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
         rp_client_sender_add(client, &ticket->sender);
         return;
     }
-    if (ticket->once
-        && ticket->connect_ns == 0) { /* does not wait for the limiter, but for an answer */
+    if (ticket->connect_ns == 0
+        && (ticket->no_wait
+            || (ticket->op == RP_OP_SAMPLE && rp_client_sample_last_look(client, ticket)))) {
         ticket->connect_ns = client->options.connect_timeout_ns;
         rp_client_timer_set(client, &ticket->deadline, client->now_ns + ticket->connect_ns);
         return;
     }
     int full = client->session.full;
-    int status = full ? full : ticket->was_blocked ? -RP_BLOCKED : -RP_TIMEOUT;
+    int waited = ticket->was_blocked && ticket->connect_ns == 0;
+    int status = full ? full : waited ? -RP_BLOCKED : -RP_TIMEOUT;
     rp_client_count(client, RP_COUNT_timeouts);
     if (ticket->op == RP_OP_SAMPLE) {
         status = rp_client_sample_ended(client, ticket, status);
@@ -195,17 +197,6 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
         rp_client_update_abandon(client, timer->index);
     }
     rp_client_ticket_finish(client, ticket, status);
-}
-
-void rp_client_samples_closed(struct rp_client *client) {
-    for (uint32_t i = 0; i < client->tickets_max; i++) {
-        struct client_ticket *ticket = &client->tickets[i];
-        if (ticket->used && ticket->status == RP_PENDING && ticket->op == RP_OP_SAMPLE
-            && (ticket->was_blocked || ticket->flights == CLIENT_NONE)) {
-            rp_client_ticket_finish(client, ticket,
-                                    rp_client_sample_ended(client, ticket, -RP_CLOSED));
-        }
-    }
 }
 
 /* The session it was sent in is gone: begin again in the next one, or end. */
@@ -224,7 +215,7 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
         return;
     case RP_OP_CLOSE: rp_client_ticket_finish(client, ticket, RP_OK); return;
     case RP_OP_SAMPLE:
-        if (sent && status == -RP_SESSION_EXPIRED && rp_client_sample_once(client, ticket)) {
+        if (status == -RP_SESSION_EXPIRED && rp_client_sample_at_stake(client, ticket)) {
             rp_client_ticket_finish(client, ticket, status); /* its batch may be lost */
             return;
         }

@@ -5,26 +5,12 @@
  * many datagrams as may be on their way here. At the end of a round the items the server found
  * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most. Of
  * a queue, whose items are drawn once, nothing is drawn in their place.
- *
- * A server keeps the newest `records` draws of a session, in their order. Requests are drawn in the
- * order of their ids, except those that waited at the server or were lost on their way: these are
- * drawn later than newer ones. So nothing more is asked for while a batch could lose its record by
- * it:
- *     newer ids + later ones drawn since + waiting ones that may be drawn < records
- * A request that waits at the server may have been drawn without our knowing: it asks again before
- * so many others are drawn. Where requests wait for as many tables as there are records, those
- * alone can push a batch's record out; then the batch is drawn again.
  */
 #include <assert.h>
 #include <string.h>
 
 #include "base/minmax.h"
 #include "client/client_parts.h"
-
-static struct client_sample *sample_of(struct rp_client *client,
-                                       const struct client_ticket *ticket) {
-    return &client->slots[ticket->slot].sample;
-}
 
 static struct client_fetch *fetch_of(struct rp_client *client,
                                      const struct client_ticket *ticket) {
@@ -36,7 +22,7 @@ static struct client_fetch *fetch_of(struct rp_client *client,
 static int request_valid(const struct rp_sample *request, const uint64_t *keys,
                          const struct rp_landing *landing) {
     int by_keys = request->mode == RP_SAMPLE_KEYS;
-    return request->count > 0 && request->mode < RP_SAMPLE_MODES && request->reserved == 0
+    return request->count > 0 && request->mode < RP_SAMPLE_MODES && request->now == 0
            && request->fields == 0 && request->plan < RP_PLANS_MAX && (keys != NULL || !by_keys)
            && !(request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0)
            && landing->item_bytes > 0 && landing->item_bytes % 8 == 0;
@@ -84,83 +70,8 @@ int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_s
         rp_client_take(client, number);
         return -RP_BAD_ARGUMENT;
     }
-    ticket->once = deadline_ns <= client->now_ns;
+    ticket->no_wait = deadline_ns <= client->now_ns;
     return number;
-}
-
-/* ---- records ---- */
-
-/* Draws of this session, as far as they are known to be possible. */
-static uint64_t draw_clock(const struct rp_client *client) {
-    return client->sample_id + client->released;
-}
-
-/* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
-static int waits_here(const struct client_ticket *ticket) {
-    return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
-}
-
-/* How many have a place in the server's queue, so that the server may draw them at any moment. */
-static uint32_t coming(const struct rp_client *client) {
-    uint32_t count = 0;
-    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
-        const struct client_ticket *ticket = &client->tickets[i];
-        count += ticket->was_blocked && !waits_here(ticket);
-    }
-    return count;
-}
-
-/* Would one more draw push out the record of a batch that was asked for? */
-static int records_allow(struct rp_client *client) {
-    uint64_t now = draw_clock(client), others = coming(client);
-    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
-        const struct client_ticket *ticket = &client->tickets[i];
-        uint64_t since = now - sample_of(client, ticket)->drawn_after;
-        if (ticket->id != 0 && !ticket->was_blocked
-            && since + others + 1 >= client->session.opened.records) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Were there so many other draws of ours since then that they may have pushed out its record? */
-static int pushed_out(struct rp_client *client, const struct client_sample *sample) {
-    return draw_clock(client) - sample->drawn_after + coming(client)
-           >= client->session.opened.records;
-}
-
-/* Asks again for requests in the server's queues. One of them may have been drawn without its batch
- * arriving: it is asked for while the server still has its record. */
-static void ask_early(struct rp_client *client, const struct client_ticket *but) {
-    uint64_t now = draw_clock(client);
-    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
-        struct client_ticket *ticket = &client->tickets[i];
-        if (ticket != but && ticket->was_blocked && ticket->blocked.noted
-            && ticket->flights == CLIENT_NONE
-            && now - sample_of(client, ticket)->drawn_after
-                   >= client->session.opened.records / 2) {
-            rp_client_timer_stop(client, &ticket->again);
-            rp_client_sender_add(client, &ticket->sender);
-        }
-    }
-}
-
-/* A batch began to come, or is given up. If it waited at the server, its record may lie behind that
- * of any other batch: so the draw clock counts it, for all. If it did not wait, it was counted when
- * it was asked for, by the batches that were under way then. Where its request was lost on its way
- * it may lie behind the record of a newer batch, too. That is possible only for newer batches whose
- * data came, or that were asked for again. */
-static void outrun(struct rp_client *client, const struct client_ticket *late) {
-    client->released += late->was_blocked;
-    for (uint16_t i = client->sample_first; i != CLIENT_NONE && !late->was_blocked;
-         i = client->tickets[i].next) {
-        const struct client_ticket *ticket = &client->tickets[i];
-        struct client_sample *sample = sample_of(client, ticket);
-        int may_be_drawn = sample->drawn || ticket->tries > 0;
-        sample->drawn_after -= ticket->id > late->id && !ticket->was_blocked && may_be_drawn;
-    }
-    ask_early(client, late);
 }
 
 /* ---- rounds ---- */
@@ -175,6 +86,7 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     ticket->tries = 0;
     ticket->was_blocked = 0;
     sample->drawn = 0;
+    sample->first_budget = 0;
     rp_client_sender_add(client, &ticket->sender);
 }
 
@@ -200,7 +112,7 @@ void rp_client_sample_withdraw(struct rp_client *client, const struct client_tic
     if (ticket->id == 0 || sample_of(client, ticket)->drawn) {
         return;
     }
-    outrun(client, ticket);
+    rp_client_outrun(client, ticket);
     if (by_us && client->session.state == SESSION_OPEN
         && client->cancel_count < CLIENT_CANCELS_MAX) {
         client->cancels[client->cancel_count++] =
@@ -223,18 +135,63 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
-int rp_client_sample_once(struct rp_client *client, const struct client_ticket *ticket) {
-    return sample_of(client, ticket)->landing.once != 0;
+int rp_client_sample_at_stake(struct rp_client *client, const struct client_ticket *ticket) {
+    const struct client_sample *sample = sample_of(client, ticket);
+    return sample->landing.consumes && sample->request.mode != RP_SAMPLE_KEYS
+           && sample->first_budget > 0; /* it was sent */
 }
 
-/* FORGOTTEN has two causes that are no failure, and restart as often as time allows. A request that
- * waits without a place is forgotten as its id falls behind newer ones, though nothing was drawn
- * for it. A batch's record is pushed out as requests that waited are drawn. Of what is drawn once
- * that batch is lost, and who asked is told so. */
+int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *ticket) {
+    if (!rp_client_sample_at_stake(client, ticket)) {
+        return 0;
+    }
+    ticket->no_wait = 1;
+    if (ticket->was_blocked) {
+        rp_client_flights_end(client, &ticket->flights);
+        ticket->flight_count = 0;
+        rp_client_timer_stop(client, &ticket->again);
+        rp_client_sender_add(client, &ticket->sender);
+    }
+    return 1;
+}
+
+/* Does another one of its table wait, while it was not sent yet? */
+static int waits_behind(struct rp_client *client, const struct client_ticket *ticket) {
+    int sent = sample_of(client, ticket)->first_budget > 0;
+    uint16_t i = sent ? CLIENT_NONE : client->sample_first;
+    while (i != CLIENT_NONE
+           && !(client->tickets[i].was_blocked && client->tickets[i].table == ticket->table)) {
+        i = client->tickets[i].next;
+    }
+    return i != CLIENT_NONE;
+}
+
+/* Those behind others hear it first, as long as these wait. */
+void rp_client_samples_closed(struct rp_client *client) {
+    for (int waiting = 0; waiting < 2; waiting++) {
+        for (uint32_t i = 0; i < client->tickets_max; i++) {
+            struct client_ticket *ticket = &client->tickets[i];
+            if (ticket->used && ticket->status == RP_PENDING && ticket->op == RP_OP_SAMPLE
+                && (waiting ? ticket->was_blocked : waits_behind(client, ticket))) {
+                rp_client_ticket_finish(client, ticket,
+                                        rp_client_sample_ended(client, ticket, -RP_CLOSED));
+            }
+        }
+    }
+}
+
+/* FORGOTTEN has two causes that are no failure, and restart as often as time allows:
+ *
+ *   - A request that waits without a place is forgotten as its id falls behind newer ones. Where
+ *     that answers the one question since it was told so, nothing was drawn for it.
+ *   - A batch's record is pushed out as requests that waited are drawn. Of a queue that batch is
+ *     lost, and who asked is told so. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
-    int by_us = status == -RP_FORGOTTEN && (ticket->was_blocked || pushed_out(client, sample));
-    if (sample->landing.once && status == -RP_FORGOTTEN) {
+    int by_us =
+        status == -RP_FORGOTTEN && (ticket->was_blocked || rp_client_pushed_out(client, sample));
+    int undrawn = ticket->was_blocked && !ticket->blocked.noted && ticket->tries == 0;
+    if (status == -RP_FORGOTTEN && !undrawn && rp_client_sample_at_stake(client, ticket)) {
         rp_client_ticket_finish(client, ticket, status);
     } else if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
@@ -289,7 +246,7 @@ static void end_round(struct rp_client *client, struct client_ticket *ticket) {
         next_keys(client, ticket, holes);
     } else if (holes == 0) {
         rp_client_ticket_finish(client, ticket, RP_OK);
-    } else if (sample->landing.once || sample->redraws == CLIENT_REDRAWS_MAX) {
+    } else if (sample->landing.consumes || sample->redraws == CLIENT_REDRAWS_MAX) {
         rp_client_ticket_finish(client, ticket, -RP_SHORT_BATCH);
     } else {
         sample->redraws++;
@@ -321,7 +278,7 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     rp_client_fetch_begin(fetch_of(client, ticket), (uint32_t)datagrams);
     memset(sample->holes, 0, 8ull * ((sample->round_count + 63) / 64));
     ticket->id = ++client->sample_id;
-    sample->drawn_after = draw_clock(client); /* what is asked for from now on lies behind it */
+    sample->drawn_after = rp_client_draw_clock(client); /* what is asked from now on lies behind */
     return 1;
 }
 
@@ -342,6 +299,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     uint32_t size = sizeof request;
     request.count = sample->round_count;
     request.budget = (uint16_t)budget;
+    request.now = ticket->no_wait;
     memcpy(body, &request, sizeof request);
     if (request.mode == RP_SAMPLE_KEYS) {
         copy_keys(body + size, sample->keys + sample->first_item, request.count);
@@ -349,7 +307,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     }
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);
     sample->first_budget = budget;
-    sample->asked_at = draw_clock(client);
+    sample->asked_at = rp_client_draw_clock(client);
 }
 
 static void start_flight(struct rp_client *client, struct client_ticket *ticket, uint32_t first,
@@ -404,7 +362,7 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
 
 enum client_sending rp_client_sample_send(struct rp_client *client,
                                           struct client_ticket *ticket) {
-    if ((ticket->id == 0 || waits_here(ticket)) && !records_allow(client)) {
+    if ((ticket->id == 0 || rp_client_waits_here(ticket)) && !rp_client_records_allow(client)) {
         return SEND_WAIT;
     }
     if (ticket->id == 0 && !begin_round(client, ticket)) {
@@ -448,7 +406,9 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
-    if (ticket->once) {
+    if (ticket->no_wait && hold.noted) { /* this answers an older question, which waited */
+        rp_client_sender_add(client, &ticket->sender);
+    } else if (ticket->no_wait) {
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -RP_BLOCKED));
     } else {
@@ -462,7 +422,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
 static void begin_landing(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     sample->drawn = 1;
-    outrun(client, ticket);
+    rp_client_outrun(client, ticket);
     if (ticket->was_blocked) {
         ask_next(client, ticket);
     }
@@ -564,12 +524,13 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     case RP_OK: return landed(client, ticket, view);
     case RP_BLOCKED: return blocked(client, ticket, view);
     case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return CLIENT_TAKEN;
+    case RP_CLOSED: /* it waits, whether it heard so or not */
+        ticket->was_blocked = 1;
+        rp_client_samples_closed(client);
+        return CLIENT_TAKEN;
     default:
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -(int)status));
-        if (status == RP_CLOSED) {
-            rp_client_samples_closed(client);
-        }
         return CLIENT_TAKEN;
     }
 }

@@ -186,11 +186,11 @@ struct client_ticket {
     uint8_t op;
     uint8_t tries;
     uint8_t queued;      /* an update without a ticket at the caller: freed when it ends */
-    uint8_t once;        /* a sample that does not wait */
+    uint8_t no_wait;     /* a sample that waits for an answer alone */
     /* The last answer was BLOCKED. Until its data come the sample waits, and its draw is still to
      * be counted: by `released`, not by its id. */
     uint8_t was_blocked;
-    uint64_t connect_ns; /* once: how long an answer is waited for */
+    uint64_t connect_ns; /* no_wait: how long that is waited for */
     union {
         struct {
             uint8_t name[RP_NAME_BYTES];

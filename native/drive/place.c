@@ -21,7 +21,7 @@ uint32_t rp_place_lay(struct rp_place *place, const struct rp_shape *shape) {
     slab += -(uintptr_t)slab % RP_SLAB_ALIGNMENT;
     *place = (struct rp_place){
         .landing = {.columns = place->columns, .column_count = shape->column_count,
-                    .item_bytes = shape->item_bytes, .once = shape->once,
+                    .item_bytes = shape->item_bytes, .consumes = shape->consumes,
                     .keys = (void *)(slab + shape->keys), .masses = (void *)(slab + shape->masses),
                     .behind = (void *)(slab + shape->behind),
                     .ahead = (void *)(slab + shape->ahead),

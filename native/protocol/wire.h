@@ -380,7 +380,7 @@ struct rp_sample {
     uint32_t uniform; /* u of P = (1-u) mass/total + u/N, in units of 2^-32; 0xFFFFFFFF means 1 */
     uint16_t plan;
     uint8_t mode;
-    uint8_t reserved;
+    uint8_t now;      /* 1: drawn now or not at all: BLOCKED leaves it no place in the queue */
     uint16_t budget;  /* datagrams of the first train */
     uint16_t fields;  /* enum rp_item_field, where the feature was agreed on; else 0 */
 };

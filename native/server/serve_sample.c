@@ -101,8 +101,8 @@ static int check(const struct rp_call *call, const struct rp_table *table,
     if (request->fields != 0) { /* no feature of this build */
         return -RP_BAD_ARGUMENT;
     }
-    if (request->reserved != 0) {
-        return -RP_BAD_RESERVED;
+    if (request->now > 1) {
+        return -RP_BAD_ARGUMENT;
     }
     if (request->count == 0 || call->view.message->id == 0) {
         return -RP_BAD_ARGUMENT;

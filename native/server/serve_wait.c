@@ -121,6 +121,15 @@ static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
     return note->id == message->id;
 }
 
+/* A sample that does not wait any more leaves its place. */
+static void give_up(struct rp_call *call, uint32_t table) {
+    uint64_t id = call->view.message->id;
+    if (rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table, id)) {
+        rp_wait_remove(call->server, RP_WAIT_SAMPLE, call->session, table);
+        rp_server_count(call->server, RP_COUNT_waits_withdrawn);
+    }
+}
+
 /* The request is admitted, or refused for ever: its place is used up. If a later sample has the
  * place, that sample moves to the end of the queue. */
 static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
@@ -151,7 +160,11 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         return RP_SERVED;
     }
     if (result == 0) {
-        blocked.noted = (uint32_t)stand(call, kind, number, asked);
+        if (asked->request.now) {
+            give_up(call, number);
+        } else {
+            blocked.noted = (uint32_t)stand(call, kind, number, asked);
+        }
         return rp_serve_hold(call, kind, &blocked);
     }
     if (own != NULL) {

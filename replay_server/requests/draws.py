@@ -68,7 +68,7 @@ class Draw:
         index = table.layout.index(plan)
         self.layout = table.layout.plans[index]
         self.shape = LandingShape(self.layout, table.spec, count, table.name)
-        self.shape.raw.once = self.fifo
+        self.shape.raw.consumes = self.fifo
         self.raw: Any = ffi.new("struct rp_draw *")
         self.raw.shape, self.raw.table = self.shape.raw, table.number
         self.raw.incarnation = table.incarnation
@@ -102,7 +102,9 @@ class Draw:
             raise short
         blocked = (need, _native.BY_INSERTS, "", self.fifo)
         lost = self.fifo and -status in LOST
-        link.check(status, self.what + " (what was drawn for it is lost)" * lost, blocked=blocked)
+        link.check(
+            status, self.what + " (what was drawn for it may be lost)" * lost, blocked=blocked
+        )
         return batch
 
 

@@ -10,6 +10,7 @@ where a hash of 31 bits is left of them: two starts meet with probability 2^-31)
 from __future__ import annotations
 
 import importlib
+from contextlib import closing
 from difflib import get_close_matches
 
 import gymnasium
@@ -18,6 +19,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from ..spec import Column, Spec, SpecError, spec_from
 from .actions import actions_of
+from .agents import agent_of, is_joint, make_seat, make_task, seats_of
 from .env_errors import EnvError, raised
 from .presets import SEED_MAX
 
@@ -44,6 +46,9 @@ def check_env(env_id: str) -> None:
 
         rom_of(env_id)
         return
+    if is_joint(env_id):
+        make_task(env_id).close()
+        return
     module, _, name = env_id.rpartition(":")  # "module:Name-v0" registers itself when imported
     if module:
         try:
@@ -65,6 +70,12 @@ def check_playable(env_id: str, algorithm: str = "dqn") -> None:
     check_env(env_id)
     if is_atari(env_id) and algorithm == "dqn":
         return
+    if is_joint(env_id) and not agent_of(env_id):
+        with closing(make_task(env_id)) as task:
+            seats = seats_of(task, env_id)
+        for seat in seats:
+            check_playable(seat, algorithm)
+        return
     env = make_env(env_id)
     try:
         actions_of(env, algorithm)
@@ -84,6 +95,8 @@ def make_env(
         from .atari import AtariGame
 
         return AtariGame(env_id, protocol=protocol)
+    if is_joint(env_id):
+        return make_seat(env_id)
     return _made(env_id) if render_mode is None else _drawn(env_id, render_mode)
 
 
@@ -119,6 +132,8 @@ def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv
         from .atari import AtariFrames
 
         return AtariFrames(env_id, count, protocol=protocol)
+    if is_joint(env_id):
+        make_seat(env_id).reset()  # says where it is played
     return SyncVectorEnv([lambda: make_env(env_id) for _ in range(count)])
 
 

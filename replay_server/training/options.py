@@ -185,6 +185,16 @@ class Evaluate(Bounded):
     video: Path | None = option("Film of the first episode: a file .mp4, or a folder.", None)
 
 
+@dataclass
+class Judge(Bounded):
+    """Judging all agents of a task together as they learn."""
+
+    run: Path = argument("The run's folder, in which each agent has one of its own.")
+    env: str = option("The task: agents:MODULE.", "", shown="ID")
+    solve_at: float = option("Mean over agents of the greedy return that counts as solved.", 0.0)
+    seed: int = option("Seed of the episodes.", 1)
+
+
 PROGRAMS = {"actor": (Actor, Preset), "learner": (Train, Preset), "demo": (Demo, Preset)}
 Args = TypeVar("Args", bound=Common)
 

@@ -342,10 +342,31 @@ CARTPOLE_PPO = Preset(
     mark=490.0,
 )
 
+# Two agents: one sees which landmark is meant and can only speak, the other hears and only moves.
+SPEAKER_LISTENER = Preset(
+    env="agents:mpe2.simple_speaker_listener_v4",
+    network="mlp",
+    hidden=(128, 128),
+    n=3,
+    gamma=0.95,
+    capacity=100_000,
+    min_size=1_000,
+    batch=128,
+    steps_per_update=8.0,
+    learning_rate=5e-4,
+    target_every=250,
+    envs=8,
+    pull_every=400,
+    publish_every=20,
+    env_steps=1_500_000,
+    mark=-12.0,
+)
+
 PRESETS = {
     "cartpole": CARTPOLE,
     "cartpole-ppo": CARTPOLE_PPO,
     "pendulum": PENDULUM,
+    "speaker-listener": SPEAKER_LISTENER,
     "atari": ATARI,
     "apex-paper": APEX_PAPER,
 }

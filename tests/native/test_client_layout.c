@@ -169,7 +169,7 @@ static void situation_draws(void) {
     struct rp_sample wrong[] = {good, good, good, good, good, good, good};
     wrong[0].count = 0;
     wrong[1].mode = RP_SAMPLE_MODES;
-    wrong[2].reserved = 1;
+    wrong[2].now = 1;
     wrong[3].fields = 1;
     wrong[4].plan = RP_PLANS_MAX;
     wrong[5].mode = RP_SAMPLE_KEYS;

@@ -509,7 +509,7 @@ static void situation_once(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(14, &options);
     struct world_datagram *answer;
-    landing.once = 1;
+    landing.consumes = 1;
     int ticket = sample(world, 4, RP_SAMPLE_INDEPENDENT);
     while (world_turn(world),
            (answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
@@ -527,7 +527,7 @@ static void situation_once(void) {
     CHECK(always(world, ticket, RP_OP_SAMPLE, RP_FORGOTTEN, &asked) == -RP_FORGOTTEN);
     CHECK(asked == 1, "%u samples", asked);
     check_expired_once(world);
-    landing.once = 0;
+    landing.consumes = 0;
     world_close(world);
     check_group("14 nothing is drawn in the place of what is drawn once");
 }

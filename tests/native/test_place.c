@@ -15,7 +15,7 @@ static const struct rp_landing_column columns[COLUMNS] = {
 };
 static const struct rp_shape shape = {
     .columns = columns, .column_count = COLUMNS, .item_bytes = 32, .count = 5,
-    .once = 1,
+    .consumes = 1,
     .keys = 64, .masses = 128, .behind = 192, .ahead = 256, .totals = 320, .drawables = 384,
     .ages = 448, .valid = 512, .probabilities = 576, .weights = 640};
 
@@ -34,7 +34,7 @@ static void lay(uint8_t *memory) {
         CHECK(at[i] == slab + 64 * (i + 1), "array %u", i);
     }
     CHECK(l->columns == place->columns && l->column_count == COLUMNS && l->item_bytes == 32);
-    CHECK(l->once == 1, "a queue's draw would be another one's");
+    CHECK(l->consumes == 1, "a queue's draw would be another one's");
     CHECK(place->count == 5 && place->ticket == 0);
     for (uint32_t i = 0; i < COLUMNS; i++) {
         const struct rp_landing_column *column = &place->columns[i];

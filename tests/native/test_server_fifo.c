@@ -169,11 +169,42 @@ static void situation_taken_over(void) {
     check_group("5 a region keeps its order, and takes another size");
 }
 
+/* 6. Given a queue with three items, and a SAMPLE of four that does not wait; one that waits, and
+ *    does not wait any more when it asks again. Expect both to be held back without a place, and
+ *    nothing to be drawn as the fourth item comes. */
+static void situation_now(void) {
+    struct pusher p;
+    struct rp_blocked hold;
+    struct rp_sample request = script_sample(4);
+    queue(&p);
+    CHECK(run_now(&p, 1, 0, 0, 0, 3) == RP_OK);
+    for (uint64_t id = 1; id <= 2; id++) {
+        for (uint8_t now = id == 1; now <= 1; now++) {
+            request.now = now;
+            struct script_answer answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, id,
+                                                     &request, sizeof request);
+            CHECK_STATUS(answer, RP_BLOCKED);
+            memcpy(&hold, answer.rest, sizeof hold);
+            CHECK(hold.noted == !now && hold.need == 1);
+        }
+    }
+    CHECK(script_counter(&p.script, RP_COUNT_waits_withdrawn) == 1);
+    CHECK(run_now(&p, 2, 0, 3, 3, 1) == RP_OK);
+    CHECK(drawable(&p) == 4);
+    request.now = 2;
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 3, &request, sizeof request),
+                 RP_BAD_ARGUMENT);
+    check_keys(&p, sample(&p, &p.client, 3, 4), 3, 4, 0);
+    script_close(&p.script);
+    check_group("6 who does not wait takes no place");
+}
+
 int main(void) {
     situation_once();
     situation_both_wait();
     situation_full();
     situation_refused();
     situation_taken_over();
+    situation_now();
     return check_done("test_server_fifo");
 }

@@ -281,7 +281,7 @@ static void situation_refused(void) {
         {{.count = 1, .mode = 3}, 1, RP_BAD_ARGUMENT},
         {{.count = 1, .mode = 1, .uniform = 1}, 1, RP_BAD_ARGUMENT},
         {{.count = 1, .epoch = 1}, 1, RP_STALE_EPOCH},
-        {{.count = 1, .reserved = 1}, 1, RP_BAD_RESERVED},
+        {{.count = 1, .now = 2}, 1, RP_BAD_ARGUMENT},
         {{.count = 1, .fields = RP_ITEM_ROWS}, 1, RP_BAD_ARGUMENT},
         {{.count = 1, .fields = 0x8000}, 1, RP_BAD_ARGUMENT},
         {{.count = 1}, 2, RP_UNKNOWN_TABLE},

@@ -84,6 +84,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("drawn, [8] the weights version", "RP_ITEM_WEIGHTS"),
     ("lies [64] or more below", "RP_ONCE_WINDOW"),
     ("In mode [2] a key", "RP_SAMPLE_KEYS"),
+    ("In mode [2] it has no effect", "RP_SAMPLE_KEYS"),
     ("item_bytes + [2] + [63]) / [64]", "-; -; -"),
     ("(mtu − [96] − [8]·words)", ANSWER + " + sizeof(struct rp_batch_datagram); " + WORD),
     ("xoshiro256++ [1.0]", "-"),

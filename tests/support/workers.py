@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import zmq
 
-from actor.worker import Options, Served, turn
+from actor.worker import Options, served_by, turn
 from replay_server.training.asking import HEAD, Answerer
 
 
@@ -17,7 +17,8 @@ class Worker:
     """One worker in a thread of this process, ended by `close`."""
 
     def __init__(self, env: str = "CartPole-v1", count: int = 2) -> None:
-        self.served, self.ended = Served(Options(env=env, envs=count)), threading.Event()
+        self.served = served_by(Options(env=env, envs=count))
+        self.ended = threading.Event()
         self.line = Answerer("tcp://127.0.0.1:0", "--serve")
         self.url = self.line.address
         self.thread = threading.Thread(target=self.run)

@@ -1,0 +1,85 @@
+/* Records: which batches a server still has to send again, as far as its client can tell.
+ *
+ * A server keeps the newest `records` draws of a session, in their order. Requests are drawn in the
+ * order of their ids, except those that waited at the server or were lost on their way: these are
+ * drawn later than newer ones. So nothing more is asked for while a batch could lose its record by
+ * it:
+ *     newer ids + later ones drawn since + waiting ones that may be drawn < records
+ * A request that waits at the server may have been drawn without our knowing: it asks again before
+ * so many others are drawn. Where requests wait for as many tables as there are records, those
+ * alone can push a batch's record out; then the batch is drawn again.
+ */
+#include "client/client_parts.h"
+
+/* Draws of this session, as far as they are known to be possible. */
+uint64_t rp_client_draw_clock(const struct rp_client *client) {
+    return client->sample_id + client->released;
+}
+
+/* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
+int rp_client_waits_here(const struct client_ticket *ticket) {
+    return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
+}
+
+/* How many have a place in the server's queue, so that the server may draw them at any moment. */
+static uint32_t coming(const struct rp_client *client) {
+    uint32_t count = 0;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        count += ticket->was_blocked && !rp_client_waits_here(ticket);
+    }
+    return count;
+}
+
+/* Would one more draw push out the record of a batch that was asked for? */
+int rp_client_records_allow(struct rp_client *client) {
+    uint64_t now = rp_client_draw_clock(client), others = coming(client);
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        uint64_t since = now - sample_of(client, ticket)->drawn_after;
+        if (ticket->id != 0 && !ticket->was_blocked
+            && since + others + 1 >= client->session.opened.records) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Were there so many other draws of ours since then that they may have pushed out its record? */
+int rp_client_pushed_out(struct rp_client *client, const struct client_sample *sample) {
+    return rp_client_draw_clock(client) - sample->drawn_after + coming(client)
+           >= client->session.opened.records;
+}
+
+/* Asks again for requests in the server's queues. One of them may have been drawn without its batch
+ * arriving: it is asked for while the server still has its record. */
+static void ask_early(struct rp_client *client, const struct client_ticket *but) {
+    uint64_t now = rp_client_draw_clock(client);
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        struct client_ticket *ticket = &client->tickets[i];
+        if (ticket != but && ticket->was_blocked && ticket->blocked.noted
+            && ticket->flights == CLIENT_NONE
+            && now - sample_of(client, ticket)->drawn_after
+                   >= client->session.opened.records / 2) {
+            rp_client_timer_stop(client, &ticket->again);
+            rp_client_sender_add(client, &ticket->sender);
+        }
+    }
+}
+
+/* A batch began to come, or is given up. If it waited at the server, its record may lie behind that
+ * of any other batch: so the draw clock counts it, for all. If it did not wait, it was counted when
+ * it was asked for, by the batches that were under way then. Where its request was lost on its way
+ * it may lie behind the record of a newer batch, too. That is possible only for newer batches whose
+ * data came, or that were asked for again. */
+void rp_client_outrun(struct rp_client *client, const struct client_ticket *late) {
+    client->released += late->was_blocked;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE && !late->was_blocked;
+         i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        struct client_sample *sample = sample_of(client, ticket);
+        int may_be_drawn = sample->drawn || ticket->tries > 0;
+        sample->drawn_after -= ticket->id > late->id && !ticket->was_blocked && may_be_drawn;
+    }
+    ask_early(client, late);
+}

@@ -1,0 +1,329 @@
+/* What is drawn from a queue is drawn for somebody: a draw that ends, by its time, by a server that
+ * closes or by a record that is gone, ends as what became of it. Situations read "Given ...
+ * Expect ...".
+ */
+#include "client_world.h"
+
+enum { ITEM = 16, BATCH = 64, ROWS = 64, MAIN = 0, QUEUE = 1 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct rp_table_info infos[2];
+static uint8_t bytes[2][BATCH * ITEM], rows[ROWS * ITEM];
+static struct rp_landing_column columns[2] = {{bytes[0], ITEM, 0, ITEM}, {bytes[1], ITEM, 0, ITEM}};
+
+static void open_writer(struct world *world, const char *name, uint16_t table) {
+    struct rp_writer_granted granted;
+    uint64_t deadline = world_later(world, 5000);
+    struct rp_table_info *info = &infos[table];
+    CHECK(world_wait(world, rp_client_table(world->client, name, info, deadline)) == 0);
+    CHECK(world_wait(world, rp_client_writer(world->client, info, 1, &granted, deadline)) == 0);
+}
+
+/* A plain table and a queue of 60, and a client of both. budget: datagrams that may be on their way
+ * to it. */
+static struct world *opened(uint64_t seed, uint32_t budget) {
+    struct rp_client_options options = world_options();
+    script_tables(tables);
+    tables[MAIN].plan_count = 1; /* steps are items */
+    tables[QUEUE].alpha = 0;
+    tables[QUEUE].fifo = 1;
+    tables[QUEUE].error_max = 60;
+    config = script_config(tables);
+    options.receive_budget = budget;
+    options.mtu = budget < 64 ? 512 : options.mtu; /* so that a batch takes several pulls */
+    options.connect_timeout_ns = 500 * WORLD_MS;
+    struct world *world = world_open(&config, seed);
+    world_client(world, &options);
+    world_connect(world);
+    open_writer(world, "main", MAIN);
+    open_writer(world, "rows", QUEUE);
+    return world;
+}
+
+static void push(struct world *world, uint16_t table, uint32_t count) {
+    for (uint32_t done = 0, tries = 0; done < count; tries++) {
+        int taken = rp_client_push(world->client, table, 0, rows, count - done, RP_RUN_ITEM, NULL);
+        CHECK(tries < 1000);
+        done += taken > 0 ? (uint32_t)taken : 0;
+        rp_client_flush(world->client, table);
+        world_run(world, WORLD_MS);
+    }
+    world_run(world, 5 * WORLD_MS);
+}
+
+static int post(struct world *world, uint16_t table, uint32_t count, uint64_t ms) {
+    struct rp_sample request = {.count = count};
+    struct rp_landing landing = {.columns = &columns[table], .column_count = 1,
+                                 .item_bytes = ITEM, .consumes = table == QUEUE};
+    uint64_t deadline = ms ? world_later(world, ms) : 0;
+    return rp_client_sample(world->client, table, &request, NULL, &landing, deadline);
+}
+
+static uint64_t sampled(struct world *world, uint16_t table) {
+    struct rp_table_info info;
+    rp_table_info(&world->server->tables[table], &info);
+    return info.sampled;
+}
+
+static int pending(struct world *world, int ticket) {
+    return rp_client_poll(world->client, ticket) == RP_PENDING;
+}
+
+/* Runs until the ticket has ended, losing whatever CANCEL goes to the server. */
+static int ends_unheard(struct world *world, int ticket) {
+    uint64_t end = world_later(world, 5000);
+    for (; pending(world, ticket); world_advance(world, WORLD_MS)) {
+        CHECK(world->now_ns < end, "it never ends");
+        world_turn(world);
+    }
+    int status = rp_client_poll(world->client, ticket);
+    rp_client_take(world->client, ticket);
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_CANCEL) == 1);
+    world_lose(world, RP_OP_CANCEL);
+    return status;
+}
+
+/* 1. Given three items where four are asked for, by a draw that does not wait, and by one whose
+ *    time runs out; the CANCEL of each is lost. Expect both to end as BLOCKED, and nothing to be
+ *    drawn for them as more items come; the next draw gets the oldest. */
+static void situation_given_up(void) {
+    for (uint64_t ms = 0; ms <= 1500; ms += 1500) {
+        struct world *world = opened(1, 64);
+        push(world, QUEUE, 3);
+        CHECK(ends_unheard(world, post(world, QUEUE, 4, ms)) == -RP_BLOCKED);
+        push(world, QUEUE, 5);
+        CHECK(sampled(world, QUEUE) == 0, "%llu", (unsigned long long)sampled(world, QUEUE));
+        CHECK(world_wait(world, post(world, QUEUE, 8, 1000)) == RP_OK);
+        world_close(world);
+    }
+    check_group("1 nothing is drawn for who gave up");
+}
+
+/* 2. Given a draw that waits, and is drawn while the network is cut, until its time is over. Expect
+ *    it to ask once more, and to end with its batch; where nobody answers, as TIMEOUT, soon. */
+static void situation_drawn_late(void) {
+    for (int silent = 0; silent < 2; silent++) {
+        struct world *world = opened(2, 64);
+        push(world, QUEUE, 3);
+        int ticket = post(world, QUEUE, 4, 200);
+        world_run(world, 50 * WORLD_MS);
+        uint64_t end = world_later(world, 250);
+        CHECK(rp_client_push(world->client, QUEUE, 0, rows, 1, RP_RUN_ITEM, NULL) == 1);
+        rp_client_flush(world->client, QUEUE);
+        world_client_turn(world);
+        world->now_ns += WORLD_MS;
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        CHECK(sampled(world, QUEUE) == 4);
+        for (; world->now_ns < end; world->now_ns += 10 * WORLD_MS) { /* the cut */
+            world_lose_all(world);
+            world_client_turn(world);
+        }
+        CHECK(pending(world, ticket), "it may have been drawn: its answer is waited for");
+        world->deaf = silent;
+        uint64_t before = world->now_ns;
+        CHECK(world_wait(world, ticket) == (silent ? -RP_TIMEOUT : RP_OK));
+        CHECK(world->now_ns - before < 1000 * WORLD_MS);
+        CHECK(sampled(world, QUEUE) == 4);
+        world_close(world);
+    }
+    check_group("2 who was drawn for as its time ran out gets its batch");
+}
+
+/* 3. Given two draws of one client that wait, of which the server knows the first, and more than 64
+ *    of another table, whose ids leave the second behind. Expect both to get their batches. */
+static void situation_left_behind(void) {
+    struct world *world = opened(3, 64);
+    push(world, MAIN, 8);
+    int first = post(world, QUEUE, 4, 60000), second = post(world, QUEUE, 5, 60000);
+    world_run(world, 20 * WORLD_MS);
+    for (uint32_t i = 0; i < 80; i++) {
+        CHECK(world_wait(world, post(world, MAIN, 1, 1000)) == RP_OK);
+    }
+    world_run(world, 3000 * WORLD_MS); /* both ask again */
+    CHECK(rp_server_counters(world->server)[RP_COUNT_samples_forgotten] > 0);
+    CHECK(pending(world, first) && pending(world, second));
+    push(world, QUEUE, 9);
+    CHECK(world_wait(world, first) == RP_OK && world_wait(world, second) == RP_OK);
+    CHECK(sampled(world, QUEUE) == 9);
+    world_close(world);
+    check_group("3 who waits without a place is drawn for later");
+}
+
+/* 4. Given a draw with a place at the server, which answers its repeat with FORGOTTEN: it was
+ *    drawn, and its record is gone. Expect the draw to end as that. */
+static void situation_record_gone(void) {
+    struct world *world = opened(4, 64);
+    struct world_datagram *answer;
+    push(world, QUEUE, 3);
+    int ticket = post(world, QUEUE, 4, 60000);
+    world_run(world, 20 * WORLD_MS);
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, 100 * WORLD_MS);
+    }
+    struct rp_answer *said = (void *)(answer->data + RP_HEADER_BYTES);
+    said->status = RP_FORGOTTEN;
+    world_reseal(answer);
+    CHECK(world_wait(world, ticket) == -RP_FORGOTTEN);
+    world_close(world);
+    check_group("4 a batch whose record is gone is told of");
+}
+
+/* 5. Given rows of a queue read by their keys, and a session that expires before the answer. Expect
+ *    them to be read in the next one: nothing was drawn. */
+static void situation_keys(void) {
+    struct world *world = opened(5, 64);
+    push(world, QUEUE, 4);
+    uint64_t keys[2] = {SCRIPT_CAPACITY, SCRIPT_CAPACITY + 1};
+    struct rp_sample request = {.count = 2, .mode = RP_SAMPLE_KEYS};
+    struct rp_landing landing = {.columns = &columns[QUEUE], .column_count = 1,
+                                 .item_bytes = ITEM, .consumes = 1};
+    int ticket = rp_client_sample(world->client, QUEUE, &request, keys, &landing,
+                                  world_later(world, 200000));
+    world_client_turn(world);
+    world_expire(world, 1000000ull * config.idle_ms);
+    CHECK(world_wait(world, ticket) == RP_OK);
+    world_close(world);
+    check_group("5 reading is no drawing");
+}
+
+/* 6. Given a session that expires while a draw of each table was sent. Expect that of the queue to
+ *    end as that, since it may have been drawn, and the other to be drawn in the next session. */
+static void situation_expired(void) {
+    struct world *world = opened(6, 64);
+    push(world, QUEUE, 8);
+    push(world, MAIN, 8);
+    int queue = post(world, QUEUE, 4, 200000), plain = post(world, MAIN, 4, 200000);
+    world_client_turn(world);
+    world_expire(world, 1000000ull * config.idle_ms);
+    CHECK(world_wait(world, queue) == -RP_SESSION_EXPIRED);
+    CHECK(world_wait(world, plain) == RP_OK);
+    CHECK(sampled(world, QUEUE) == 0 && sampled(world, MAIN) == 4);
+    world_close(world);
+    check_group("6 what a session that expired may have drawn is told of");
+}
+
+/* 7. Given a batch between two pulls, and one of another table that waits, as the server closes.
+ *    Expect the latter to end as CLOSED, with those behind it at its table, and the former to go on
+ *    at the next server that has the region. */
+static void situation_closed(void) {
+    char error[256];
+    uint8_t entropy[32];
+    struct world *world = opened(7, 2);
+    push(world, MAIN, 2);
+    push(world, QUEUE, 60);
+    int waits = post(world, MAIN, 3, 60000); /* fewer are there than its least size */
+    world_run(world, 20 * WORLD_MS);
+    int batch = post(world, QUEUE, 60, 60000);
+    world_client_turn(world);
+    world->now_ns += WORLD_MS;
+    rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+    CHECK(sampled(world, QUEUE) == 60);
+    rp_server_last_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns, 1);
+    world->now_ns += WORLD_MS;
+    world_client_turn(world);
+    CHECK(rp_client_poll(world->client, waits) == -RP_CLOSED);
+    CHECK(pending(world, batch));
+    script_entropy(entropy, 9);
+    CHECK(rp_server_attach(&world->server, world->region, world->region_bytes, &config, entropy,
+                           world->now_ns, error) == 0, "%s", error);
+    CHECK(world_wait(world, batch) == RP_OK);
+    CHECK(sampled(world, QUEUE) == 60);
+    world_close(world);
+    check_group("7 a batch under way outlasts its server");
+}
+
+/* 8. Given three draws, of which the server was asked for one as it closes. Expect all to end as
+ *    CLOSED: the others would have waited behind it. */
+static void situation_closed_behind(void) {
+    struct world *world = opened(8, 64);
+    struct rp_port *port = (void *)&world->ports[0];
+    int draws[3];
+    world_run(world, 100 * WORLD_MS);
+    for (int i = 0; i < 3; i++) {
+        draws[i] = post(world, QUEUE, 4, 60000);
+    }
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_SAMPLE) < 3);
+    world->now_ns += WORLD_MS;
+    rp_server_turn(world->server, port, world->now_ns);
+    rp_server_last_turn(world->server, port, world->now_ns, 1);
+    world->now_ns += WORLD_MS;
+    world_client_turn(world);
+    for (int i = 0; i < 3; i++) {
+        CHECK(rp_client_poll(world->client, draws[i]) == -RP_CLOSED, "draw %d", i);
+    }
+    world_close(world);
+    check_group("8 who waits behind others hears it too");
+}
+
+/* 9. Given a draw whose time is over before the answer to its first question comes, which says that
+ *    it has a place. Expect it to leave that place, and nothing to be drawn for it. */
+static void situation_place_left(void) {
+    struct world *world = opened(9, 64);
+    push(world, QUEUE, 3);
+    world_run(world, 100 * WORLD_MS);
+    int ticket = post(world, QUEUE, 4, 1);
+    world_client_turn(world);
+    world->now_ns += WORLD_MS;
+    rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+    CHECK(world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0) != NULL);
+    world_client_turn(world); /* its time is over */
+    CHECK(pending(world, ticket) && world_asked(world, RP_OP_SAMPLE) == 0);
+    CHECK(ends_unheard(world, ticket) == -RP_BLOCKED);
+    push(world, QUEUE, 5);
+    CHECK(sampled(world, QUEUE) == 0);
+    world_close(world);
+    check_group("9 a place that came too late is left");
+}
+
+/* 10. Given a draw that waits without a place, whose repeat is lost, so that it asks twice, and is
+ *     FORGOTTEN by then: the lost one may have been drawn. Expect it to end as that. */
+static void situation_asked_twice(void) {
+    struct world *world = opened(10, 64);
+    push(world, MAIN, 8);
+    int first = post(world, QUEUE, 4, 60000), second = post(world, QUEUE, 5, 60000);
+    world_run(world, 20 * WORLD_MS);
+    for (uint32_t i = 0; i < 80; i++) {
+        CHECK(world_wait(world, post(world, MAIN, 1, 1000)) == RP_OK);
+    }
+    world->lose = 1000;
+    world_run(world, 1000 * WORLD_MS);
+    world->lose = 0;
+    CHECK(world_wait(world, second) == -RP_FORGOTTEN);
+    CHECK(pending(world, first));
+    world_close(world);
+    check_group("10 what may have been drawn is not asked for anew");
+}
+
+/* 11. Given a draw that is never sent, since nobody is there. Expect it to end with its time. */
+static void situation_never_sent(void) {
+    struct world *world = opened(11, 64);
+    world_expire(world, 1000000ull * config.idle_ms);
+    world->deaf = 1;
+    int lookup = rp_client_table_number(world->client, MAIN, &infos[MAIN], world_later(world, 10));
+    CHECK(world_wait(world, lookup) == -RP_TIMEOUT);
+    world->full = 1;
+    uint64_t begin = world->now_ns;
+    CHECK(world_wait(world, post(world, QUEUE, 4, 100)) == -RP_TIMEOUT);
+    CHECK(world->now_ns - begin < 200 * WORLD_MS);
+    world_close(world);
+    check_group("11 nothing is waited for that was not asked");
+}
+
+int main(void) {
+    situation_given_up();
+    situation_drawn_late();
+    situation_left_behind();
+    situation_record_gone();
+    situation_keys();
+    situation_expired();
+    situation_closed();
+    situation_closed_behind();
+    situation_place_left();
+    situation_asked_twice();
+    situation_never_sent();
+    return check_done("test_client_consumes");
+}
