@@ -23,6 +23,7 @@ import numpy as np
 from deploy.demo import CONFIG, JOINT, LINE_S, Demo, page_of, shown
 from deploy.engines import Engine
 from deploy.launch import workers_of
+from deploy.page import check_address
 from deploy.plan import Plan, PlanError
 from deploy.processes import Logged
 from replay_server.training import options, runfile
@@ -56,6 +57,18 @@ def seed_of(seed: int, number: int) -> int:
     if number == 0:
         return seed
     return int(np.random.SeedSequence([seed, number], spawn_key=(1,)).generate_state(1)[0])
+
+
+def page_at(address: str, number: int) -> str:
+    """Where agent `number` has its page: the ports from the given one on; 0 and nowhere stay."""
+    if not address:
+        return ""
+    host, port = check_address(address)
+    return (
+        f"[{host}]:{port + number * (port > 0)}"
+        if ":" in host
+        else (f"{host}:{port + number * (port > 0)}")
+    )
 
 
 class Agents:
@@ -94,7 +107,8 @@ class Agents:
         """The run of one agent, which nobody judges by itself."""
         agent = agent_of(settings.env)
         folder, seed = self.folder / agent, seed_of(self.args.seed, number)
-        args = dataclasses.replace(self.args, run=folder, seed=seed, solve_at=None)
+        page = page_at(self.args.page, number)
+        args = dataclasses.replace(self.args, run=folder, seed=seed, solve_at=None, page=page)
         make_folder(folder)
         values = {**runfile.saved(args), **dataclasses.asdict(settings)}
         options.save(folder / CONFIG, "run", values, **tables)

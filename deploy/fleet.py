@@ -289,4 +289,4 @@ def killed(name: str, kind: str, folder: Path) -> str:
     kept = [path.stem.rpartition("-")[2] for path in (folder / "checkpoints").glob("*-*.json")]
     step = max((int(number) for number in kept if number.isdigit()), default=None)
     since = "" if step is None else f" since its newest checkpoint (learner step {step})"
-    return f"{said}: what it learned{since} is lost"
+    return f"{said}: what it learned{since} may be lost"

@@ -35,6 +35,7 @@ from replay_server import ReplayError, SpecError
 from replay_server.errors import ConfigError
 from replay_server.support.arguments import nearest, parse
 from replay_server.training import options, runfile
+from replay_server.training.agents import is_joint
 from replay_server.training.contact import Stop, Stopped
 from replay_server.training.device import DeviceError
 from replay_server.training.env_errors import EnvError
@@ -75,6 +76,10 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
         (
             args.number and not args.central,
             f"--number {args.number}: is for learners with --central",
+        ),
+        (
+            is_joint(settings.env) and args.solve_at is not None,
+            "--solve-at: agents of a task are judged together: by `replay-server learner judge`",
         ),
     ):
         if wrong:
@@ -177,6 +182,8 @@ def evaluated(argv: list[str]) -> int:
         return 2
     with Progress() as progress:
         try:
+            if together := joint.of_run(args.checkpoint):
+                return evaluated_together(together, args)
             path = checkpoint.of(args.checkpoint, lambda line: progress.say(f"evaluate: {line}"))
             if args.checkpoint.is_dir() and not path.stem.startswith("solved-"):
                 progress.say(f"evaluate: no whole solved checkpoint yet: judging {path.stem}")
@@ -203,6 +210,19 @@ def evaluated(argv: list[str]) -> int:
     )
     if film is not None:
         print(f"video: {film.path}: episode 0, return {returns[0]:.0f}, {film.frames} frames")
+    return 0
+
+
+def evaluated_together(paths: list[Path], args: options.Evaluate) -> int:
+    """The same of the agents of one run, each by its own checkpoint."""
+    if args.video is not None:
+        raise VideoError("--video: a task of several agents is not filmed; leave it out")
+    returns = joint.play(joint.players_of(paths), args.episodes, "evaluate", args.seed).returns
+    names = ", ".join(f"{path.parts[-3]}/{path.name}" for path in paths)
+    print(
+        f"{names}: mean return {returns.mean():.1f}, least {returns.min():.0f}, {len(returns)} "
+        f"episodes, seed {args.seed}"
+    )
     return 0
 
 

@@ -170,6 +170,13 @@ def newest_of(folder: Path, env: str) -> list[Path]:
     return [path for path in found if path is not None] if all(found) else []
 
 
+def of_run(folder: Path) -> list[Path]:
+    """The checkpoint of each agent in the folder of such a run, solved ones first; [] in others."""
+    if not folder.is_dir() or (folder / "checkpoints").is_dir():
+        return []
+    return [checkpoint.of(path.parent) for path in sorted(folder.glob("*/checkpoints"))]
+
+
 def watch(run: Run, env: str, mark: float, seed: int, stop: Stop) -> dict[str, Any] | None:
     """Judges the newest checkpoints in the run's folder, as long as there are newer ones, until the
     mark is reached: then the verdict, the event "solved" in the run's metrics. None where it was

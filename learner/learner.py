@@ -201,6 +201,6 @@ class Learner:
 
 def _keys_of(batch: Any, chosen: np.ndarray) -> str:
     """The keys of some items of a batch, as many as a sentence holds."""
-    keys = np.asarray(batch.keys)[chosen[:KEYS_SHOWN]].tolist()
-    more = f" and {len(chosen) - KEYS_SHOWN} more" if len(chosen) > KEYS_SHOWN else ""
-    return f"keys {keys}{more}"
+    keys = np.unique(np.asarray(batch.keys)[chosen]).tolist()  # several items of one segment
+    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    return f"keys {keys[:KEYS_SHOWN]}{more}"

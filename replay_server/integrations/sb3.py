@@ -188,11 +188,17 @@ class ReplayServerBuffer(ReplayBuffer):
         )
 
     def _require_items(self) -> None:
-        """ValueError where the server is this program's, and nothing can be drawn."""
-        if not self._drawable and self.server is not None:
-            least = self.n_steps * self.n_envs
-            expect_items(self.client, TABLE, f"take a learning_starts of at least {least}")
-            self._drawable = True
+        """ValueError where the server is this program's, and nothing can be drawn. What was added
+        to an empty table is drawable at once, as in SB3's own: its windows end there, and the next
+        step begins others."""
+        if self._drawable or self.server is None:
+            return
+        if self._open.any() and not self.client.size(TABLE):
+            self.writer.restart(self._open, self._next_obs)
+            self.writer.flush()
+            self._open = np.zeros(self.n_envs, np.bool_)
+        expect_items(self.client, TABLE, "add a step first")
+        self._drawable = True
 
     def _tensors(self, value: Any) -> Any:
         """[B, ...]; SB3 has numbers, those of Discrete spaces, as [B, 1]."""
@@ -214,6 +220,7 @@ class ReplayServerBuffer(ReplayBuffer):
         self.writer = self.client.writer(TABLE, self.n_envs, autoreset="disabled")
         self._next_obs = None
         self._drawable = False
+        self._open = np.zeros(self.n_envs, np.bool_)
 
     def close(self) -> None:
         """Ends the session, and the server where it is this program's."""

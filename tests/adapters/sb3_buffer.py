@@ -303,14 +303,42 @@ def test_options_of_sb3s_own_buffer_are_refused(option):
 
 
 def test_a_draw_before_the_first_transition_is_refused():
-    """Given learning_starts=0 and one step. Expect one sentence, not a wait that nothing ends."""
+    """Given learning_starts=0 and no step. Expect one sentence, not a wait that nothing ends."""
     env = vector(1)
     model = DQN("MlpPolicy", env, learning_starts=0, train_freq=1, device="cpu",
                 replay_buffer_class=ReplayServerBuffer)  # fmt: skip
     assert model.replay_buffer.size() == 0
-    with pytest.raises(ValueError, match=r"learning_starts of at least 1$"):
+    with pytest.raises(ValueError, match=r"add a step first$"):
         model.replay_buffer.sample(4)
     model.replay_buffer.close()
+
+
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_the_first_steps_of_an_empty_buffer_are_drawable(n_steps, tmp_path):
+    """Given a model that goes on with an empty buffer, at once and behind a reset, which draws
+    behind each step. Expect it to go on as with SB3's own, and the returns that are cut there to be
+    those of the steps that were there, bootstrapped."""
+    named = {"n_steps": n_steps, "gamma": 0.9}
+    model = DQN("MlpPolicy", vector(2), learning_starts=20, train_freq=1, device="cpu", seed=1,
+                replay_buffer_class=ReplayServerBuffer, replay_buffer_kwargs=named)  # fmt: skip
+    model.learn(40)
+    model.save(tmp_path / "model")
+    again = DQN.load(tmp_path / "model", env=model.get_env(), device="cpu")
+    again.learn(10, reset_num_timesteps=False)
+    assert again.num_timesteps == 50 and again.replay_buffer.size() > 0
+    again.replay_buffer.reset()
+    again.learn(10, reset_num_timesteps=False)
+    buffer = again.replay_buffer
+    buffer.reset()
+    obs, following = np.zeros((2, 4), np.float32), np.ones((2, 4), np.float32)
+    buffer.add(obs, following, np.zeros(2, int), np.array([2.0, 2.0]), np.zeros(2, bool), [{}, {}])
+    drawn = buffer.sample(16)
+    assert (drawn.rewards == 2.0).all() and (drawn.dones == 0.0).all()
+    assert (drawn.observations == 0.0).all() and (drawn.next_observations == 1.0).all()
+    if n_steps > 1:
+        assert np.allclose(drawn.discounts, 0.9)
+    for each in (model, again):
+        each.replay_buffer.close()
 
 
 @pytest.mark.parametrize("happened", [TableEmptied, ServerRestarted])

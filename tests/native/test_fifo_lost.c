@@ -80,7 +80,11 @@ int main(void) {
     CHECK(rp_writer_open(&fixture.table, 1, 1) == 0);
     for (int i = 0; i < check_rounds(20000); i++) {
         uint64_t what = roll(20);
-        what < 10 ? push_rows() : what < 18 ? create_items() : what < 19 ? draw_one() : next_writer();
+        void (*act)(void) = what < 10   ? push_rows
+                            : what < 18 ? create_items
+                            : what < 19 ? draw_one
+                                        : next_writer;
+        act();
         rp_table_check(&fixture.table);
         uint64_t waiting = rp_tree_count(&fixture.table.tree);
         uint64_t kept = counters[RP_COUNT_items_created] - counters[RP_COUNT_items_undrawn];

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from pairs import Pair
 from running import Running
 from until import until
 
-from deploy.agents import seed_of
+from deploy.agents import page_at, seed_of
 from deploy.demo import parsed
 from deploy.table import table_for
-from learner.joint import JointJudge, Player, play, players_of
+from learner.__main__ import main as learner_main
+from learner.joint import JointJudge, Player, of_run, play, players_of, watch
 from learner.judge import save
 from learner.learner import Learner
 from replay_server.training.actions import actions_of
@@ -27,7 +29,7 @@ from replay_server.training.agents import agent_of, make_seat
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import seed_for
 from replay_server.training.presets import preset
-from replay_server.training.runs import Metrics
+from replay_server.training.runs import Metrics, Run
 
 TASK = "agents:pairs"
 SEATS = (f"{TASK}#left", f"{TASK}#right")
@@ -143,14 +145,64 @@ def test_the_judge_wants_the_mark_twice(checkpoints, monkeypatch):
     verdict = judge.verdict_on(players)
     assert verdict["eval_return_mean"] == 4.0 and verdict["eval_episodes"] == 100
     assert asked[:3] == [("select", 0, 20), ("select", 20, 20), ("confirm", 20, 20)]
-    assert {Player(path).seat for path in map(as_path, verdict["checkpoint"].values())} == {*SEATS}
+    assert {Player(Path(path)).seat for path in verdict["checkpoint"].values()} == {*SEATS}
     assert JointJudge(5.0, 1, Asked(True)).verdict_on(players) is None
 
 
-def as_path(text):
-    from pathlib import Path
+def test_the_newest_of_all_are_judged_until_the_mark(checkpoints, tmp_path, monkeypatch):
+    """Given a run in which one agent has no checkpoint at first, then both, then newer ones that
+    reach the mark. Expect candidates to be the pairs alone, each judged once, the verdict in the
+    run's metrics, and `evaluate` of the run to be of both."""
+    late = tmp_path / "right" / "checkpoints"
+    late.rename(tmp_path / "aside")
+    looks, judged = [], []
 
-    return Path(text)
+    class Stop(Asked):
+        def wait(self, seconds):
+            looks.append(seconds)
+            if len(looks) == 2:
+                (tmp_path / "aside").rename(late)
+            if len(looks) == 4:
+                learner, spec = learner_of(SEATS[0], seed=9)
+                learner.step = 1
+                save(learner, spec, 1, tmp_path / "left", "step-000000001")
+            return len(looks) > 6
+
+    def verdict_on(judge, players):
+        judge.candidates += 1
+        judged.append(players["left"].learner.step)
+        more = {"solved_at": 1.0, "eval_return_mean": 4.0} if judged[-1] else {}
+        return {"select_mean": 3.0, **more}
+
+    monkeypatch.setattr(JointJudge, "verdict_on", verdict_on)
+    run = Run(tmp_path, "judge", {}, tensorboard=False)
+    run.begin()
+    verdict = watch(run, TASK, 3.0, 1, Stop())
+    run.close()
+    assert judged == [0, 1] and len(looks) == 4 and verdict["eval_return_mean"] == 4.0
+    assert [line["eval_return_mean"] for line in Metrics(tmp_path).events("judge", "solved")] == [4]
+    assert [path.parts[-3] for path in of_run(tmp_path)] == ["left", "right"]
+    assert of_run(tmp_path / "left") == []
+
+
+def test_a_run_of_agents_is_evaluated_together(checkpoints, tmp_path, capsys):
+    """Given such a run. Expect `evaluate` to say the mean return of both together, and
+    to refuse a film."""
+    assert learner_main(["evaluate", str(tmp_path), "--episodes", "5"]) == 0
+    said = capsys.readouterr().out
+    assert "left/step-000000000.json, right/step-000000000.json: mean return" in said
+    assert learner_main(["evaluate", str(tmp_path), "--video", str(tmp_path / "film.mp4")]) == 2
+    assert "is not filmed" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        learner_main(["train", "--env", SEATS[0], "--run", str(tmp_path / "x"), "--solve-at", "1"])
+    assert "are judged together" in capsys.readouterr().err
+
+
+def test_pages_of_agents_have_ports_of_their_own():
+    """Given where the first agent's page is. Expect the others at the next ports."""
+    assert [page_at("127.0.0.1:8080", i) for i in range(2)] == ["127.0.0.1:8080", "127.0.0.1:8081"]
+    assert page_at("", 1) == "" and page_at("127.0.0.1:0", 1) == "127.0.0.1:0"
+    assert page_at("[::1]:8080", 1) == "[::1]:8081"
 
 
 def test_checkpoints_of_other_agents_are_refused(checkpoints):
