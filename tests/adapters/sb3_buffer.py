@@ -330,7 +330,7 @@ def test_the_first_steps_of_an_empty_buffer_are_drawable(n_steps, tmp_path):
     again.learn(10, reset_num_timesteps=False)
     buffer = again.replay_buffer
     buffer.reset()
-    obs, following = np.zeros((2, 4), np.float32), np.ones((2, 4), np.float32)
+    obs, following = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
     buffer.add(obs, following, np.zeros(2, int), np.array([2.0, 2.0]), np.zeros(2, bool), [{}, {}])
     drawn = buffer.sample(16)
     assert (drawn.rewards == 2.0).all() and (drawn.dones == 0.0).all()
