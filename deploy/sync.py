@@ -95,7 +95,9 @@ class InTurn:
         self.envs = (
             envs
             if envs is not None
-            else make_envs(settings.env, settings.envs, protocol=settings.protocol)
+            else make_envs(
+                settings.env, settings.envs, protocol=settings.protocol, device=str(device)
+            )
         )
         table = table if table is not None else table_for(settings, in_turns=True)
         name = f"loopback://in-turn-{os.getpid()}-{id(self)}"

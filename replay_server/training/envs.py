@@ -18,11 +18,13 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from ..spec import Column, Spec, SpecError, spec_from
+from ..support.arguments import nearest
 from .actions import actions_of
 from .agents import agent_of, is_joint, make_seat, make_task, seats_of
 from .env_errors import EnvError, raised
-from .presets import SEED_MAX
+from .presets import SEED_MAX, TORCH
 
+TORCH_TASKS = ("CartPole-v1", "Pendulum-v1")
 PURPOSES = ("train", "select", "confirm", "evaluate")
 INDEX_MAX = (1 << 24) - 1
 
@@ -39,6 +41,18 @@ def is_atari(env_id: str) -> bool:
     return env_id.startswith("ALE/") or "NoFrameskip" in env_id or "Deterministic-" in env_id
 
 
+def torch_task(env_id: str) -> str:
+    """ "CartPole-v1" of "torch/CartPole-v1" (torch_envs.py); "" of other ids; EnvError where there
+    is no such task."""
+    if not env_id.startswith(TORCH):
+        return ""
+    name = env_id.removeprefix(TORCH)
+    if name not in TORCH_TASKS:
+        close = nearest(name, TORCH_TASKS)
+        raise EnvError(f"no environment {env_id!r}; the nearest is {TORCH + close!r}")
+    return name
+
+
 def check_env(env_id: str) -> None:
     """EnvError where no environment has this id, with the nearest one that there is."""
     if is_atari(env_id):
@@ -48,6 +62,8 @@ def check_env(env_id: str) -> None:
         return
     if is_joint(env_id):
         make_task(env_id).close()
+        return
+    if torch_task(env_id):
         return
     module, _, name = env_id.rpartition(":")  # "module:Name-v0" registers itself when imported
     if module:
@@ -97,6 +113,7 @@ def make_env(
         return AtariGame(env_id, protocol=protocol)
     if is_joint(env_id):
         return make_seat(env_id)
+    env_id = torch_task(env_id) or env_id  # one of them is Gymnasium's
     return _made(env_id) if render_mode is None else _drawn(env_id, render_mode)
 
 
@@ -125,8 +142,11 @@ def _make(env_id: str, **named: str) -> gymnasium.Env:
         raise EnvError(f"environment {env_id!r}: {raised('its constructor', error)}") from error
 
 
-def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv:
-    """`count` environments stepped in this process, in Gymnasium's next-step mode; or EnvError."""
+def make_envs(
+    env_id: str, count: int, *, protocol: str = "sticky", device: str = "cpu"
+) -> VectorEnv:
+    """`count` environments stepped in this process, in Gymnasium's next-step mode; or EnvError.
+    device: where those of torch_envs.py are stepped."""
     check_env(env_id)
     if is_atari(env_id):
         from .atari import AtariFrames
@@ -134,6 +154,10 @@ def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv
         return AtariFrames(env_id, count, protocol=protocol)
     if is_joint(env_id):
         make_seat(env_id).reset()  # says where it is played
+    if name := torch_task(env_id):
+        from .torch_envs import make_torch_envs
+
+        return make_torch_envs(name, count, device)
     return SyncVectorEnv([lambda: make_env(env_id) for _ in range(count)])
 
 

@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from ..support.arguments import Parser, add_options, argument, option
 from ..support.values import HUGE, SECONDS_MAX, real, whole
 from . import runfile
-from .presets import LOG_PROB, ONLY, PRESETS, SEED_MAX, Preset, changed, preset, preset_for
+from .presets import LOG_PROB, ONLY, PRESETS, SEED_MAX, Preset, changed, preset, preset_for, task_of
 from .runs import Run, commit
 from .wandb_run import require_wandb
 
@@ -252,7 +252,7 @@ def resolved(cls: type[Args], values: Mapping[str, Any]) -> tuple[Args, Preset]:
                 f"--{name.replace('_', '-')} is a setting of {' and '.join(algorithms)}: with "
                 f"{chosen.algorithm} it would do nothing; leave it out"
             )
-    if chosen.env != preset(args.preset).env and "mark" not in settings:
+    if task_of(chosen.env) != preset(args.preset).env and "mark" not in settings:
         chosen = changed(chosen, mark=None)  # a preset's mark is that of its own environment
     return args, chosen
 

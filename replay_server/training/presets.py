@@ -372,11 +372,21 @@ PRESETS = {
 }
 
 
+TORCH = "torch/"  # the same task, stepped as tensors (torch_envs.py)
+
+
+def task_of(env: str) -> str:
+    """The task that an environment's id names, however it is stepped."""
+    return env.removeprefix(TORCH)
+
+
 def preset_for(name: str, env: str) -> str:
     """`name`; where it is empty, the preset that suits `env` (which may be empty too)."""
     if name:
         return name
-    return {PENDULUM.env: "pendulum"}.get(env, "atari" if env.startswith("ALE/") else "cartpole")
+    return {PENDULUM.env: "pendulum"}.get(
+        task_of(env), "atari" if env.startswith("ALE/") else "cartpole"
+    )
 
 
 def preset(name: str) -> Preset:
