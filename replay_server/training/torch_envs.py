@@ -121,10 +121,13 @@ class TorchPendulum(TorchVector):
 
     def advanced(self, state: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         theta, speed = state.unbind(1)
-        torque = actions.reshape(-1).clamp(-2.0, 2.0).to(state.dtype)
+        torque = actions.reshape(-1).clamp(-2.0, 2.0)  # float32, as there, in both terms
         angle = torch.remainder(theta + np.pi, 2 * np.pi) - np.pi
-        cost = angle.square() + 0.1 * speed.square() + 0.001 * torque.square()
-        after = (speed + (15.0 * torch.sin(theta) + 3.0 * torque) * 0.05).clamp(-8.0, 8.0)
+        effort = (0.001 * torque.square()).to(state.dtype)
+        cost = angle.square() + 0.1 * speed.square() + effort
+        after = (speed + (15.0 * torch.sin(theta) + (3.0 * torque).to(state.dtype)) * 0.05).clamp(
+            -8.0, 8.0
+        )
         return (
             torch.stack((theta + after * 0.05, after), dim=1),
             -cost,
