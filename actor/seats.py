@@ -56,9 +56,7 @@ class Joint:
                 task.reset(seed=None if seeds is None else seeds[i])[0]
                 for i, task in enumerate(self.tasks)
             ]
-            return {
-                agent: self._batch(agent, [each[agent] for each in found]) for agent in found[0]
-            }
+            return {agent: self._batch(agent, found) for agent in self.agents}
 
     def step(self, actions: Mapping[str, np.ndarray]) -> dict[str, Outcome]:
         """What every agent sees of a step of all copies. An agent that ends before the others is an
@@ -78,8 +76,8 @@ class Joint:
                 if any(over) != all(over):
                     gone = [a for a, o in zip(self.agents, over, strict=True) if o]
                     raise EnvError(
-                        f"{', '.join(gone)} ended before the others: all agents of a task end "
-                        "together here"
+                        f"{', '.join(gone)} ended before the others, and all agents of a task end "
+                        "together here: let it stay, without reward (SuperSuit's black_death does)"
                     )
                 self.over[i] = all(over)
                 for agent in self.agents:
@@ -87,7 +85,7 @@ class Joint:
                     ended[agent][:, i] = [flag[agent] for flag in flags]
             return {
                 agent: Outcome(
-                    self._batch(agent, [each[agent] for each in seen]),
+                    self._batch(agent, seen),
                     rewards[agent],
                     *ended[agent],
                     {},
@@ -95,8 +93,12 @@ class Joint:
                 for agent in self.agents
             }
 
-    def _batch(self, agent: str, items: list[Any]) -> Any:
+    def _batch(self, agent: str, seen: list[Mapping[str, Any]]) -> Any:
+        """What an agent sees in all copies; EnvError where it is not there."""
         space = self.tasks[0].observation_space(agent)
+        if any(agent not in each for each in seen):
+            raise EnvError(f"{self.env_id} shows {agent} nothing: all agents of a task are there")
+        items = [each[agent] for each in seen]
         return concatenate(space, items, create_empty_array(space, self.count))
 
     def close(self) -> None:

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from deploy.demo import CONFIG, JOINT, LINE_S, Demo, page_of, shown
+from deploy.demo import CONFIG, JOINT, LINE_S, Demo, fresh, page_of, shown
 from deploy.engines import Engine
+from deploy.fleet import EXIT_ASKED_WRONG, RESTARTS_MAX
 from deploy.launch import workers_of
 from deploy.page import check_address
 from deploy.plan import Plan, PlanError
@@ -36,8 +37,10 @@ from replay_server.training.runs import Metrics, commit, largest, make_folder
 JUDGE, GREEDY = "judge", "charts/greedy_return"  # a program, and what it logs
 
 
-def require_shared(plan: Plan, args: options.Demo) -> None:
+def require_shared(plan: Plan, args: options.Demo, env: str) -> None:
     """PlanError where a plan cannot have environments that several agents share."""
+    if agent := agent_of(env):
+        raise PlanError(f"--env {env}: a run has all agents of a task: leave out #{agent}")
     sentence = "a task of several agents is stepped by workers that all their actors ask"
     if plan.policy != JOINT:
         raise PlanError(f"{plan.path} is policy {plan.policy!r}: {sentence}; take plan {JOINT!r}")
@@ -64,11 +67,8 @@ def page_at(address: str, number: int) -> str:
     if not address:
         return ""
     host, port = check_address(address)
-    return (
-        f"[{host}]:{port + number * (port > 0)}"
-        if ":" in host
-        else (f"{host}:{port + number * (port > 0)}")
-    )
+    named = f"[{host}]" if ":" in host else host
+    return f"{named}:{port + number * (port > 0)}"
 
 
 class Agents:
@@ -95,6 +95,7 @@ class Agents:
             self.demos[agent_of(seat)] = demo
         self.metrics = Metrics(folder)
         self.judge: Logged | None = None  # where there is a mark
+        self.judges = 0  # that ended
 
     def _demo(
         self,
@@ -121,10 +122,33 @@ class Agents:
         for demo in self.demos.values():
             demo.start_all()
         if self.args.solve_at is not None:
-            words = ("learner", "judge", str(self.folder), "--env", self.settings.env)
-            words += ("--solve-at", str(self.args.solve_at), "--seed", str(self.args.seed))
-            first = next(iter(self.demos.values()))
-            self.judge = first.fleet.start_beside(JUDGE, words, self.folder)
+            self.start_judge()
+
+    def start_judge(self) -> None:
+        """One goes on with the candidates that the one before it had not judged."""
+        words = ("learner", "judge", str(self.folder), "--env", self.settings.env)
+        words += ("--solve-at", str(self.args.solve_at), "--seed", str(self.args.seed))
+        first = next(iter(self.demos.values()))
+        self.judge = first.fleet.start_beside(JUDGE, words, self.folder)
+
+    def look(self) -> None:
+        """Starts again what died and can come back; RuntimeError, which names the agent, where the
+        run cannot go on."""
+        code = None if self.judge is None else self.judge.ended()
+        if code is not None and not self.metrics.events(JUDGE, "solved"):
+            self.judges += 1
+            if code == EXIT_ASKED_WRONG or self.judges > RESTARTS_MAX:
+                raise RuntimeError(f"the judge ended ({code}):\n{self.judge.last_lines()}")
+            self.progress.say(
+                f"the judge ended ({code}) and is started again ({self.judges} of {RESTARTS_MAX}): "
+                f"see {self.judge.log}"
+            )
+            self.start_judge()
+        for agent, demo in self.demos.items():
+            try:
+                demo.fleet.look()
+            except RuntimeError as error:
+                raise RuntimeError(f"{agent}: {error}") from error
 
     def watch(self, stop: Stop) -> Mapping[str, Any] | None:
         """Until they solve it, are out of time, or it was asked to stop; the verdict, or None."""
@@ -132,10 +156,7 @@ class Agents:
         while not stop.wait(0.1):
             if solved := self.metrics.events(JUDGE, "solved"):
                 return solved[0]
-            if self.judge is not None and (code := self.judge.ended()) is not None:
-                raise RuntimeError(f"the judge ended ({code}):\n{self.judge.last_lines()}")
-            for demo in self.demos.values():
-                demo.fleet.look()
+            self.look()
             over = time.monotonic() - self.begin > self.args.minutes * 60
             if over or any(demo.used_up() for demo in self.demos.values()):
                 return None
@@ -154,10 +175,10 @@ class Agents:
         acting = {agent: demo.acting() for agent, demo in self.demos.items()}
         if not all(acting.values()):
             return
-        rate = min(line["perf/env_sps"] for line in acting.values())
+        rate = min(fresh(line, "perf/env_sps") for line in acting.values())
         parts = []
         for agent, demo in self.demos.items():
-            sps = demo.newest("learner", "perf/learner_sps").get("perf/learner_sps", 0.0)
+            sps = fresh(demo.newest("learner", "perf/learner_sps"), "perf/learner_sps")
             played = shown(acting[agent].get("charts/episodic_return"))
             parts.append(f"{agent}: return {played}, out {sps:4.0f} batches/s")
         judged = [line for line in self.metrics.read(JUDGE) if GREEDY in line]

@@ -44,7 +44,7 @@ from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
 from replay_server.training.agents import is_joint
 from replay_server.training.contact import Stop
-from replay_server.training.envs import check_playable
+from replay_server.training.envs import check_playable, envs_of
 from replay_server.training.presets import Preset, changed
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import (
@@ -66,7 +66,7 @@ ONE_PROGRAM = (
 PLANNED = {"device", "compile", "environments", "turns", "gradients", "central", "number", "server"}
 PLAN, ALONE = "single-learner-coarse", "gpu-only"
 JOINT = "environments"  # of a task of several agents, which share them
-LINE_S = 1.0
+LINE_S, STANDS_S = 1.0, 10.0
 
 
 def run_folder(args: options.Demo) -> Path:
@@ -184,7 +184,7 @@ class Demo:
             return
         self.progress.show(
             f"{elapsed:4.0f} s | in {actor['perf/env_sps']:5.0f} steps/s"
-            f", out {learner['perf/learner_sps']:4.0f} batches/s"
+            f", out {fresh(learner, 'perf/learner_sps'):4.0f} batches/s"
             f" | return {shown(actor.get('charts/episodic_return'))}"
             f", greedy {shown(greedy.get('charts/greedy_return'))}"
             f"{_epsilon(actor)}"
@@ -245,6 +245,12 @@ def _epsilon(actor: Mapping[str, Any]) -> str:
     """What the actors explore with, where that is epsilon."""
     epsilon = actor.get("charts/epsilon")
     return "" if epsilon is None else f" | epsilon {epsilon:.3f}"
+
+
+def fresh(line: Mapping[str, Any], name: str) -> float:
+    """A rate of a program's newest line; 0 where that is so old that the program stands still."""
+    old = time.time() - line.get("time", 0.0) > STANDS_S
+    return 0.0 if old else float(line.get(name, 0.0))
 
 
 def shown(mean_return: float | None) -> str:
@@ -409,7 +415,8 @@ def require_queue(plan: Plan, settings: Preset) -> None:
     """PlanError where ppo's table cannot be: how many columns there are, its environment knows."""
     if settings.on_policy:
         try:
-            table_for(settings, plan.in_turns)
+            for env in envs_of(settings.env):
+                table_for(changed(settings, env=env), plan.in_turns)
         except (ConfigError, SpecError) as error:
             raise PlanError(
                 f"--rollout {settings.rollout} --batch {settings.batch} --capacity "
@@ -456,7 +463,7 @@ def parsed(
         args.engine = ""
     said = given if "plan" in given else {**in_file.get("demo", {}), **given}
     joint = is_joint(settings.env)
-    if joint and args.plan == PLAN:
+    if joint and "plan" not in said:
         args.plan = JOINT
     try:
         if args.page:
@@ -467,7 +474,7 @@ def parsed(
         if joint:
             from deploy.agents import require_shared
 
-            require_shared(plan, args)
+            require_shared(plan, args, settings.env)
         if not args.explain:
             require_devices(plan)
         # as many as are started here: the ladder is theirs

@@ -220,7 +220,7 @@ def evaluated_together(paths: list[Path], args: options.Evaluate) -> int:
     returns = joint.play(joint.players_of(paths), args.episodes, "evaluate", args.seed).returns
     names = ", ".join(f"{path.parts[-3]}/{path.name}" for path in paths)
     print(
-        f"{names}: mean return {returns.mean():.1f}, least {returns.min():.0f}, {len(returns)} "
+        f"{names}: mean return {returns.mean():.1f}, least {returns.min():.1f}, {len(returns)} "
         f"episodes, seed {args.seed}"
     )
     return 0

@@ -7,8 +7,7 @@ all episodes go on side by side.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from learner import checkpoint
-from learner.evaluate import Sight, Verdict, expect_finite
-from learner.judge import SELECT_EPISODES, VERDICT_EPISODES, restored
+from learner.evaluate import STEPS_MAX, Sight, Verdict, expect_finite
+from learner.judge import SELECT_EPISODES, VERDICT_EPISODES, restored, tried
 from replay_server.training.agents import agent_of, make_task, task_of
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError, environments
@@ -25,7 +24,6 @@ from replay_server.training.envs import seed_for
 from replay_server.training.runs import Run
 from replay_server.training.weights import WeightsError
 
-STEPS_MAX = 100_000  # of an episode
 LOOK_S = 1.0  # between looks for newer checkpoints
 Observed = Mapping[str, Any]  # by agent
 
@@ -74,8 +72,10 @@ def play(
     seed: int,
     first: int = 0,
     stop: Stop | None = None,
+    say: Callable[[str], None] = print,
 ) -> Verdict | None:
-    """Episodes first, first + 1, ... of `purpose`; None where it was asked to stop before."""
+    """Episodes first, first + 1, ... of `purpose`; None where it was asked to stop before. `say`
+    gets what they were cut off at."""
     name = task_of(next(iter(players.values())).seat)
     tasks = [make_task(name) for _ in range(episodes)]
     for player in players.values():
@@ -86,7 +86,7 @@ def play(
                 task.reset(seed=seed_for(purpose, seed, first + i))[0]
                 for i, task in enumerate(tasks)
             ]
-        return _to_the_end(name, tasks, players, seen, stop)
+        return _to_the_end(name, tasks, players, seen, stop, say)
     finally:
         for task in tasks:
             task.close()
@@ -98,15 +98,20 @@ def _to_the_end(
     players: Mapping[str, Player],
     seen: list[Observed],
     stop: Stop | None,
+    say: Callable[[str], None],
 ) -> Verdict | None:
-    """Until no agent is left in any episode."""
+    """Until no agent is left in any episode, or it took STEPS_MAX."""
     returns, lengths = np.zeros(len(tasks)), np.zeros(len(tasks), np.int64)
     alive, start = np.arange(len(tasks)), True
     while len(alive):
         if stop is not None and stop.asked:
             return None
         if lengths.max() >= STEPS_MAX:
-            raise EnvError(f"environment {name!r}: an episode went on after {STEPS_MAX:,} steps")
+            say(
+                f"environment {name!r}: {len(alive)} of {len(tasks)} greedy episodes went on after "
+                f"{STEPS_MAX:,} steps: they are judged as if they had ended there; give it a limit"
+            )
+            break
         actions = {}
         for agent, player in players.items():
             player.sight.see([each[agent] for each in seen], alive, start=start)
@@ -126,42 +131,6 @@ def _to_the_end(
     return Verdict(returns, lengths)
 
 
-class JointJudge:
-    """Tries the agents' checkpoints as training goes on, as judge.py does for one agent: the mark
-    is to be reached over 20 episodes, again over 20 others, and then 100 more are played."""
-
-    def __init__(self, mark: float, seed: int, stop: Stop, candidates: int = 0) -> None:
-        """candidates: those that the run had before, whose episodes are not played again."""
-        self.mark, self.seed, self.stop, self.candidates = mark, seed, stop, candidates
-
-    def verdict_on(self, players: Mapping[str, Player]) -> dict[str, Any] | None:
-        """The mean return of one more candidate, as "select_mean"; where it reached the mark both
-        times also what the summary says then, and its checkpoints are kept. None where it was asked
-        to stop."""
-        first = self.candidates * SELECT_EPISODES
-        self.candidates += 1
-        select = play(players, SELECT_EPISODES, "select", self.seed, first, self.stop)
-        if select is None or select.mean < self.mark:
-            return None if select is None else {"select_mean": select.mean}
-        again = play(players, SELECT_EPISODES, "confirm", self.seed, first, self.stop)
-        if again is None or again.mean < self.mark:
-            return None if again is None else {"select_mean": select.mean}
-        solved_at = time.time()
-        kept = {agent: str(player.keep()) for agent, player in players.items()}
-        last = play(players, VERDICT_EPISODES, "evaluate", self.seed, stop=self.stop)
-        if last is None:
-            return None
-        return {
-            "solved_at": solved_at,
-            "checkpoint": kept,
-            "select_mean": select.mean,
-            "confirm_mean": again.mean,
-            "eval_return_mean": last.mean,
-            "eval_return_min": float(last.returns.min()),
-            "eval_episodes": VERDICT_EPISODES,
-        }
-
-
 def newest_of(folder: Path, env: str) -> list[Path]:
     """The newest checkpoint of each agent of a task, below RUN/AGENT; [] until all have one."""
     with closing(make_task(env)) as task:
@@ -179,21 +148,40 @@ def of_run(folder: Path) -> list[Path]:
 
 def watch(run: Run, env: str, mark: float, seed: int, stop: Stop) -> dict[str, Any] | None:
     """Judges the newest checkpoints in the run's folder, as long as there are newer ones, until the
-    mark is reached: then the verdict, the event "solved" in the run's metrics. None where it was
-    asked to stop."""
-    judge, judged = JointJudge(mark, seed, stop, candidates=run.last_step), []
+    mark is reached, as judge.py does for one agent: then the verdict, the event "solved" in the
+    run's metrics. None where it was asked to stop. EnvError where they are of another task."""
+    judged: list[Path] = []
+    candidates = run.last_step  # those of earlier lives, whose episodes are not played again
     while not stop.wait(LOOK_S):
         newest = newest_of(run.folder, env)
         if not newest or newest == judged:
             continue
         try:
-            verdict = judge.verdict_on(players_of(newest))
+            players = players_of(newest)
         except WeightsError:
             continue  # its learner deleted one meanwhile: there are newer ones
-        judged = newest
+        if (of := task_of(next(iter(players.values())).seat)) != task_of(env):
+            raise EnvError(f"{run.folder} is a run of {of}, and --env {env} is another task")
+        judged, candidates = newest, candidates + 1
+        verdict = verdict_on(players, candidates, run, mark, seed, stop)
         if verdict is not None:
-            run.log(judge.candidates, **{"charts/greedy_return": verdict["select_mean"]})
-        if verdict is not None and "solved_at" in verdict:
-            run.event(event="solved", **verdict)
+            run.event(**verdict)
             return verdict
     return None
+
+
+def verdict_on(
+    players: Mapping[str, Player], number: int, run: Run, mark: float, seed: int, stop: Stop
+) -> dict[str, Any] | None:
+    """Of candidate `number`, from 1: as judge.py's `tried`."""
+
+    def episodes(purpose: str) -> Verdict | None:
+        last = purpose == "evaluate"
+        count = VERDICT_EPISODES if last else SELECT_EPISODES
+        first = 0 if last else (number - 1) * SELECT_EPISODES
+        return play(players, count, purpose, seed, first, stop, run.say)
+
+    def keep() -> dict[str, str]:
+        return {agent: str(player.keep()) for agent, player in players.items()}
+
+    return tried(mark, episodes, keep, run, number)

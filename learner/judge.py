@@ -90,6 +90,49 @@ def evaluate(
             film.close(whole)
 
 
+def tried(
+    mark: float,
+    play: Callable[[str], Verdict | None],
+    keep: Callable[[], Any],
+    run: Run,
+    step: int,
+) -> dict[str, Any] | None:
+    """What a summary says of a candidate that reaches the mark twice and is kept; else None, also
+    where it was asked to stop. play: its episodes of a purpose, or None; keep: writes its
+    checkpoint, and says where. Its mean return is logged at `step`."""
+    select = play("select")
+    if select is None:
+        return None
+    run.log(step, **{"charts/greedy_return": select.mean})
+    if not mark <= select.mean < math.inf:  # nor where it is no number
+        return None
+    again = play("confirm")
+    if again is None or not mark <= again.mean < math.inf:
+        return None
+    solved_at = time.time()
+    try:
+        kept = keep()
+    except OSError as error:
+        run.say(
+            f"{run.name} step {step} reached the mark, and its checkpoint cannot be written "
+            f"({error}): training goes on to another one; make room"
+        )
+        return None
+    last = play("evaluate")
+    if last is None:
+        return None
+    return {
+        "event": "solved",
+        "solved_at": solved_at,
+        "select_mean": select.mean,
+        "confirm_mean": again.mean,
+        "eval_return_mean": float(last.returns.mean()),
+        "eval_return_min": float(last.returns.min()),
+        "eval_episodes": VERDICT_EPISODES,
+        "checkpoint": kept,
+    }
+
+
 class Judge:
     """Tries candidates as training goes on; keeps its environments. Writes into `run`'s folder."""
 
@@ -122,41 +165,25 @@ class Judge:
         where it was asked to stop."""
         first = self.candidates * SELECT_EPISODES
         self.candidates += 1
-        select = self.evaluation.run(learner.acting, "select", self.seed, first, self._looking)
-        if select is None:
-            return None
-        chosen = select.mean
-        self.run.log(learner.step, **{"charts/greedy_return": chosen})
-        if not self.mark <= chosen < math.inf:  # nor where it is no number
-            return None
-        again = self.evaluation.run(learner.acting, "confirm", self.seed, first, self._report)
-        if again is None or not self.mark <= again.mean < math.inf:
-            return None
-        solved_at = time.time()
-        try:
+
+        def play(purpose: str) -> Verdict | None:
+            if purpose == "evaluate":
+                return self._last_of(Path(kept[0]))
+            show = self._looking if purpose == "select" else self._report
+            return self.evaluation.run(learner.acting, purpose, self.seed, first, show)
+
+        def keep() -> str:
             name = f"solved-{learner.step}"
-            path = save(learner, self.spec, self.seed, self.run.folder, name, self.candidates)
-        except OSError as error:
-            self.run.say(
-                f"learner step {learner.step} reached the mark, and its checkpoint cannot be "
-                f"written ({error}): training goes on to another one; make room"
+            kept.append(
+                str(save(learner, self.spec, self.seed, self.run.folder, name, self.candidates))
             )
-            return None
-        last = self._last_of(path)
-        if last is None:
-            return None
-        verdict = {
-            "event": "solved",
-            "solved_at": solved_at,
-            "learner_step": learner.step,
-            "select_mean": chosen,
-            "confirm_mean": again.mean,
-            "eval_return_mean": float(last.returns.mean()),
-            "eval_return_min": float(last.returns.min()),
-            "eval_episodes": VERDICT_EPISODES,
-            "checkpoint": str(path),
-        }
-        self.run.event(**verdict)
+            return kept[0]
+
+        kept: list[str] = []
+        verdict = tried(self.mark, play, keep, self.run, learner.step)
+        if verdict is not None:
+            verdict = {**verdict, "learner_step": learner.step}
+            self.run.event(**verdict)
         return verdict
 
     def _last_of(self, path: Path) -> Verdict | None:

@@ -347,8 +347,8 @@ class Client:
 
         Raises after `timeout` LimiterBlocked (`need`: how many items are missing) or Timeout;
         NothingDrawable; ShortBatch (`batch`: the items that arrived). A draw that was given up may
-        have been made, and counts; of a queue none is, where the server answers. So poll with
-        batches(...).get(0), or with timeout=0 here.
+        have been made, and counts; of a queue none is, where the server answers within a second
+        more. So poll with batches(...).get(0), or with timeout=0 here.
         """
         timeout = self.timeout if timeout is None else timeout
         if type(batch) is not int or not 0 < batch <= BATCH_MAX:
@@ -369,7 +369,6 @@ class Client:
         landing = Landing(draw.shape) if out is None else draw.checked(out)
         arguments = (draw.raw, ffi.NULL, beta, landing.raw)
         if remote.samples_per_insert > 0.0 and _native.nanoseconds(left) < POLL_NS:
-            remote.expect_drawn_now(landing.count, self._info(remote.name, LOOK_UP_S), draw.what)
             left = 0.0  # the core's: an answer, and no limiter, is waited for
         status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left, self.others)
         if status in REFUSED:

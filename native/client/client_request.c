@@ -178,10 +178,13 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
         rp_client_sender_add(client, &ticket->sender);
         return;
     }
+    int at_once = ticket->no_wait;
     if (ticket->connect_ns == 0
-        && (ticket->no_wait
+        && (at_once
             || (ticket->op == RP_OP_SAMPLE && rp_client_sample_last_look(client, ticket)))) {
-        ticket->connect_ns = client->options.connect_timeout_ns;
+        uint64_t answer_ns = client->options.connect_timeout_ns;
+        uint64_t most_ns = at_once ? answer_ns : CLIENT_LAST_LOOK_NS;
+        ticket->connect_ns = rp_min(answer_ns, most_ns);
         rp_client_timer_set(client, &ticket->deadline, client->now_ns + ticket->connect_ns);
         return;
     }

@@ -87,6 +87,7 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     ticket->was_blocked = 0;
     sample->drawn = 0;
     sample->first_budget = 0;
+    sample->unanswered = 0;
     rp_client_sender_add(client, &ticket->sender);
 }
 
@@ -104,10 +105,10 @@ static void ask_next(struct rp_client *client, const struct client_ticket *drawn
     }
 }
 
-/* The server knows of its own refusals, so those are not withdrawn. The datagram is sent once: if
- * it is lost, the wait at the server ends by time, as nothing asks for it again. */
+/* The server knows of its own refusals, and of what it told that it is given up. The datagram is
+ * sent once: if it is lost, the wait at the server ends by time, as nothing asks for it again. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
-    int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
+    int by_us = (ticket->status == -RP_BLOCKED && !ticket->no_wait) || ticket->status == -RP_TIMEOUT
                 || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
     if (ticket->id == 0 || sample_of(client, ticket)->drawn) {
         return;
@@ -142,6 +143,7 @@ int rp_client_sample_at_stake(struct rp_client *client, const struct client_tick
 }
 
 int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *ticket) {
+    struct client_fetch *fetch = fetch_of(client, ticket);
     if (!rp_client_sample_at_stake(client, ticket)) {
         return 0;
     }
@@ -149,6 +151,7 @@ int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *t
     if (ticket->was_blocked) {
         rp_client_flights_end(client, &ticket->flights);
         ticket->flight_count = 0;
+        rp_client_fetch_begin(fetch, fetch->count);
         rp_client_timer_stop(client, &ticket->again);
         rp_client_sender_add(client, &ticket->sender);
     }
@@ -166,13 +169,20 @@ static int waits_behind(struct rp_client *client, const struct client_ticket *ti
     return i != CLIENT_NONE;
 }
 
+/* Does it wait, and nothing can have been drawn for it? One with a place hears of it by itself. */
+static int waits_undrawn(struct rp_client *client, const struct client_ticket *ticket) {
+    int certain = ticket->blocked.noted == RP_NO_PLACE
+                  && sample_of(client, ticket)->unanswered == 0;
+    return ticket->was_blocked && (certain || !rp_client_sample_at_stake(client, ticket));
+}
+
 /* Those behind others hear it first, as long as these wait. */
 void rp_client_samples_closed(struct rp_client *client) {
     for (int waiting = 0; waiting < 2; waiting++) {
         for (uint32_t i = 0; i < client->tickets_max; i++) {
             struct client_ticket *ticket = &client->tickets[i];
             if (ticket->used && ticket->status == RP_PENDING && ticket->op == RP_OP_SAMPLE
-                && (waiting ? ticket->was_blocked : waits_behind(client, ticket))) {
+                && (waiting ? waits_undrawn(client, ticket) : waits_behind(client, ticket))) {
                 rp_client_ticket_finish(client, ticket,
                                         rp_client_sample_ended(client, ticket, -RP_CLOSED));
             }
@@ -180,20 +190,27 @@ void rp_client_samples_closed(struct rp_client *client) {
     }
 }
 
-/* FORGOTTEN has two causes that are no failure, and restart as often as time allows:
+/* FORGOTTEN has three causes that are no failure:
  *
- *   - A request that waits without a place is forgotten as its id falls behind newer ones. Where
- *     that answers the one question since it was told so, nothing was drawn for it.
- *   - A batch's record is pushed out as requests that waited are drawn. Of a queue that batch is
- *     lost, and who asked is told so. */
+ *   - A request that does not wait any more was told so, and that answer was lost. Unless a record
+ *     of it can be gone, nothing was drawn for it.
+ *   - A request that waits without a place is forgotten as its id falls behind newer ones. Where no
+ *     other question of it is open, nothing was drawn for it: it begins again.
+ *   - A batch's record is pushed out as requests that waited are drawn. It is drawn again; of a
+ *     queue it is lost, and who asked is told so. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
-    int by_us =
-        status == -RP_FORGOTTEN && (ticket->was_blocked || rp_client_pushed_out(client, sample));
-    int undrawn = ticket->was_blocked && !ticket->blocked.noted && ticket->tries == 0;
-    if (status == -RP_FORGOTTEN && !undrawn && rp_client_sample_at_stake(client, ticket)) {
+    int outrun = rp_client_pushed_out(client, sample), forgotten = status == -RP_FORGOTTEN;
+    int undrawn = ticket->was_blocked && ticket->blocked.noted == RP_NO_PLACE
+                  && sample->unanswered == 1;
+    int stake = rp_client_sample_at_stake(client, ticket);
+    if (forgotten && ticket->no_wait && !sample->drawn && !outrun) {
+        status = rp_client_sample_ended(client, ticket, -RP_BLOCKED);
         rp_client_ticket_finish(client, ticket, status);
-    } else if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
+    } else if (forgotten && stake && !undrawn) {
+        rp_client_ticket_finish(client, ticket, status);
+    } else if ((forgotten && (ticket->was_blocked || outrun))
+               || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
         rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, status));
@@ -307,6 +324,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     }
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);
     sample->first_budget = budget;
+    sample->unanswered++;
     sample->asked_at = rp_client_draw_clock(client);
 }
 
@@ -392,9 +410,11 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_size;
     }
     memcpy(&hold, view->body + sizeof(struct rp_answer), sizeof hold);
-    if (hold.by_size > 1 || hold.noted > 1) {
+    uint32_t most = ticket->no_wait ? RP_GIVEN_UP : RP_PLACE;
+    if (hold.by_size > 1 || hold.noted > most) {
         return -RP_COUNT_drop_reserved;
     }
+    sample->unanswered -= sample->unanswered > 0;
     if (sample->drawn) { /* an old answer, overtaken by the batch */
         return CLIENT_TAKEN;
     }
@@ -406,7 +426,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
-    if (ticket->no_wait && hold.noted) { /* this answers an older question, which waited */
+    if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* this answers an older question */
         rp_client_sender_add(client, &ticket->sender);
     } else if (ticket->no_wait) {
         rp_client_ticket_finish(client, ticket,
@@ -524,8 +544,13 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     case RP_OK: return landed(client, ticket, view);
     case RP_BLOCKED: return blocked(client, ticket, view);
     case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return CLIENT_TAKEN;
-    case RP_CLOSED: /* it waits, whether it heard so or not */
+    case RP_CLOSED: /* it had a place, so nothing was drawn for it */
+        if (sample_of(client, ticket)->drawn) {
+            return CLIENT_TAKEN;
+        }
         ticket->was_blocked = 1;
+        ticket->blocked.noted = RP_NO_PLACE;
+        sample_of(client, ticket)->unanswered = 0;
         rp_client_samples_closed(client);
         return CLIENT_TAKEN;
     default:

@@ -48,6 +48,7 @@ enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_CANCELS_MAX 64 /* beyond these the server's time ends the wait */
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
+#define CLIENT_LAST_LOOK_NS (1000 * CLIENT_MS) /* what a queue's draw may take beyond its time */
 #define CLIENT_PROBES_SILENT 3 /* unanswered repeats after which it counts as blocked no more */
 #define CLIENT_UNASSIGNED UINT64_MAX /* a run that has no sequence yet */
 #define CLIENT_SEQUENCE_MAX (UINT64_MAX / 2) /* granted at most: no sequence ever reaches it */
@@ -115,7 +116,8 @@ struct client_sample {
     uint32_t column_count; /* 0: too many, the landing's own are used */
     uint32_t first_item;   /* a round without map: item i lands at first_item + i */
     uint32_t round_count;
-    uint32_t first_budget; /* datagrams its first train was to have */
+    uint32_t first_budget; /* datagrams its first train was to have; 0: it was not sent yet */
+    uint32_t unanswered;   /* questions of this round that BLOCKED did not answer */
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;

@@ -351,10 +351,14 @@ struct rp_run_done {
 };
 
 /* [cffi] */
+enum rp_noted {
+    RP_NO_PLACE, /* another request of the session has its place */
+    RP_PLACE,    /* an answer follows on release */
+    RP_GIVEN_UP, /* a SAMPLE with `now`: its id is used up, and nothing is ever drawn for it */
+};
 struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to PUSH and SAMPLE */
     uint32_t by_size;   /* 1: the minimum size holds it back */
-    /* 1: noted, an answer follows on release; 0: another request of the session is noted already */
-    uint32_t noted;
+    uint32_t noted; /* enum rp_noted */
     /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on; 0: a PUSH waits for
      * earlier steps of its writer, and no limiter holds it */
     uint64_t need;

@@ -121,15 +121,6 @@ static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
     return note->id == message->id;
 }
 
-/* A sample that does not wait any more leaves its place. */
-static void give_up(struct rp_call *call, uint32_t table) {
-    uint64_t id = call->view.message->id;
-    if (rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table, id)) {
-        rp_wait_remove(call->server, RP_WAIT_SAMPLE, call->session, table);
-        rp_server_count(call->server, RP_COUNT_waits_withdrawn);
-    }
-}
-
 /* The request is admitted, or refused for ever: its place is used up. If a later sample has the
  * place, that sample moves to the end of the queue. */
 static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
@@ -139,6 +130,9 @@ static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
         rp_wait_add(call->server, kind, call->session, table);
     }
 }
+
+static int draw_or_end(struct rp_call *call, uint32_t number, int stands,
+                       struct rp_blocked *blocked);
 
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked) {
@@ -160,11 +154,11 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         return RP_SERVED;
     }
     if (result == 0) {
+        int stands = stand(call, kind, number, asked);
         if (asked->request.now) {
-            give_up(call, number);
-        } else {
-            blocked.noted = (uint32_t)stand(call, kind, number, asked);
+            return draw_or_end(call, number, stands, &blocked);
         }
+        blocked.noted = stands ? RP_PLACE : RP_NO_PLACE;
         return rp_serve_hold(call, kind, &blocked);
     }
     if (own != NULL) {
@@ -175,8 +169,8 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
 
 /* ---- withdrawal ---- */
 
-/* A sample that was not drawn never will be: its id counts as done, so that a copy of the request
- * that comes late is FORGOTTEN and takes no place. */
+/* A sample that was not drawn never will be: its place is free and its id counts as done, so that a
+ * copy of the request that comes late is FORGOTTEN and takes no place. */
 static void use_up(struct rp_call *call, uint64_t id) {
     rp_wait_forget(call->server, RP_WAIT_SAMPLE, call->session, id);
     struct rp_once *once = &rp_serve_session(call)->sample;
@@ -310,6 +304,25 @@ static void release(struct rp_turn *turn, struct rp_table *table, uint32_t *left
     do {
         release_samples(turn, table, left);
     } while (release_push(turn, table, left));
+}
+
+/* A SAMPLE that is not to wait, and is held back. Where a PUSH is held back too, the two are let on
+ * now as they would be at the turn's end, or it would never meet one: who polls has no place at any
+ * other time. Else its id is used up, so that no copy of the request is drawn either. */
+static int draw_or_end(struct rp_call *call, uint32_t number, int stands,
+                       struct rp_blocked *blocked) {
+    struct rp_server *server = call->server;
+    uint64_t id = call->view.message->id;
+    uint32_t left = 2; /* that PUSH, and this SAMPLE */
+    if (stands && server->waiting[RP_WAIT_PUSH][number].count > 0) {
+        release(call->turn, &server->tables[number], &left);
+        if (!rp_wait_find(server, RP_WAIT_SAMPLE, call->session, number, id)) {
+            return RP_SERVED; /* and answered */
+        }
+    }
+    use_up(call, id);
+    blocked->noted = RP_GIVEN_UP;
+    return rp_serve_hold(call, RP_WAIT_SAMPLE, blocked);
 }
 
 /* Where the last turn released as many requests as it may, each turn begins with another table.

@@ -16,7 +16,9 @@ from ..support.values import flag, one_of, real, whole
 
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 BATCH_DEFAULT = 4096  # items of the largest batch that a client is opened for
-LOST = {_native.NUMBERS[name] for name in ("FORGOTTEN", "SESSION_EXPIRED")}  # with a queue's batch
+LOST = {
+    _native.NUMBERS[name] for name in ("FORGOTTEN", "SESSION_EXPIRED", "TIMEOUT")
+}  # with a queue's batch
 POLL_NS = 1_000_000  # a draw that is given up sooner is on its way
 LIMITS = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
 REFUSED = tuple(-_native.NUMBERS[name] for name in ("BATCH_TOO_LARGE", "NEVER_FITS"))

@@ -176,14 +176,6 @@ class RemoteTable:
             f"{first} items go in while nothing is drawn, then {ratio:g} draws let one in"
         )
 
-    def expect_drawn_now(self, count: int, raw: Any, what: str) -> None:
-        """LimiterBlocked where items have to come in before a batch of `count` is drawn, OverBudget
-        where none would help; by `raw`, what `info_of` returned just now. `what`: of the error."""
-        if need := missing(count, raw, self.fifo):
-            self.expect_admitted(count, raw)
-            blocked = (need, _native.BY_INSERTS, "", self.fifo)
-            raise _native.error("BLOCKED", what, blocked=blocked)
-
     def expect_admitted(self, count: int, raw: Any = None) -> None:
         """OverBudget where the limiter never admits a batch of `count`; `raw` is what `info_of`
         returned since this table was looked up."""

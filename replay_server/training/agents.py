@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -21,6 +22,7 @@ from ..support.arguments import nearest
 from .env_errors import EnvError, raised
 
 PREFIX = "agents:"
+NAME = re.compile(r"[\w-]+", re.ASCII)
 INSTALL = "pip install 'replay-server[agents]'"
 
 
@@ -67,8 +69,12 @@ def make_task(env_id: str, render_mode: str | None = None) -> Any:
         task = module.parallel_env(**named)
     except Exception as error:
         raise EnvError(f"environment {env_id!r}: {raised('parallel_env', error)}") from error
-    if not task.possible_agents:
-        raise EnvError(f"environment {env_id!r} has no agents")
+    agents = list(task.possible_agents)
+    if not agents or len(set(agents)) < len(agents) or not all(map(NAME.fullmatch, agents)):
+        raise EnvError(
+            f"environment {env_id!r} has agents {agents}: each needs a name of its own of letters, "
+            "digits, _ and -, since their folders have it"
+        )
     return task
 
 

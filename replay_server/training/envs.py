@@ -81,15 +81,21 @@ def check_env(env_id: str) -> None:
         raise EnvError(f"no environment {env_id!r}; {hint}")
 
 
+def envs_of(env_id: str) -> list[str]:
+    """The seats of a task of several agents; else the environment alone."""
+    if not is_joint(env_id) or agent_of(env_id):
+        return [env_id]
+    with closing(make_task(env_id)) as task:
+        return seats_of(task, env_id)
+
+
 def check_playable(env_id: str, algorithm: str = "dqn") -> None:
     """EnvError where there is no such environment, or none whose actions it can choose from."""
     check_env(env_id)
     if is_atari(env_id) and algorithm == "dqn":
         return
     if is_joint(env_id) and not agent_of(env_id):
-        with closing(make_task(env_id)) as task:
-            seats = seats_of(task, env_id)
-        for seat in seats:
+        for seat in envs_of(env_id):
             check_playable(seat, algorithm)
         return
     env = make_env(env_id)

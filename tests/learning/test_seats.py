@@ -201,9 +201,15 @@ def test_agents_have_to_end_together():
     """Given a task one of whose agents ends before the other. Expect the sentence that says so."""
     joint = Joint(f"{TASK}?leaver=true", 1)
     joint.reset([1])
-    with pytest.raises(EnvError, match="left ended before the others: all agents"):
+    with pytest.raises(EnvError, match="left ended before the others, and all agents"):
         for _ in range(8):
             joint.step({agent: np.zeros(1, int) for agent in AGENTS})
+
+
+def test_agents_have_to_be_there_at_the_start():
+    """Given a task whose first observations leave an agent out. Expect a sentence that says so."""
+    with pytest.raises(EnvError, match="shows right nothing: all agents of a task are there"):
+        Joint(f"{TASK}?fewer=true", 1).reset([1])
 
 
 @pytest.mark.parametrize(
@@ -212,6 +218,8 @@ def test_agents_have_to_end_together():
         ("agents:no_such_module", "no module to import"),
         ("agents:", "environment 'agents:'"),
         ("agents:json", "module json has no parallel_env"),
+        (f'{TASK}?names=["../x","b"]', "each needs a name of its own"),
+        (f'{TASK}?names=["a","a"]', "each needs a name of its own"),
         (f"{TASK}?lever=true", r"parallel_env raised TypeError.*'lever'"),
     ],
 )

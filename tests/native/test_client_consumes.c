@@ -32,7 +32,7 @@ static struct world *opened(uint64_t seed, uint32_t budget) {
     config = script_config(tables);
     options.receive_budget = budget;
     options.mtu = budget < 64 ? 512 : options.mtu; /* so that a batch takes several pulls */
-    options.connect_timeout_ns = 500 * WORLD_MS;
+    options.connect_timeout_ns = 5000 * WORLD_MS; /* longer than a last look */
     struct world *world = world_open(&config, seed);
     world_client(world, &options);
     world_connect(world);
@@ -70,29 +70,16 @@ static int pending(struct world *world, int ticket) {
     return rp_client_poll(world->client, ticket) == RP_PENDING;
 }
 
-/* Runs until the ticket has ended, losing whatever CANCEL goes to the server. */
-static int ends_unheard(struct world *world, int ticket) {
-    uint64_t end = world_later(world, 5000);
-    for (; pending(world, ticket); world_advance(world, WORLD_MS)) {
-        CHECK(world->now_ns < end, "it never ends");
-        world_turn(world);
-    }
-    int status = rp_client_poll(world->client, ticket);
-    rp_client_take(world->client, ticket);
-    world_client_turn(world);
-    CHECK(world_asked(world, RP_OP_CANCEL) == 1);
-    world_lose(world, RP_OP_CANCEL);
-    return status;
-}
-
 /* 1. Given three items where four are asked for, by a draw that does not wait, and by one whose
- *    time runs out; the CANCEL of each is lost. Expect both to end as BLOCKED, and nothing to be
- *    drawn for them as more items come; the next draw gets the oldest. */
+ *    time runs out. Expect both to end as BLOCKED without a word more to the server, and nothing to
+ *    be drawn for them as more items come; the next draw gets the oldest. */
 static void situation_given_up(void) {
     for (uint64_t ms = 0; ms <= 1500; ms += 1500) {
         struct world *world = opened(1, 64);
         push(world, QUEUE, 3);
-        CHECK(ends_unheard(world, post(world, QUEUE, 4, ms)) == -RP_BLOCKED);
+        CHECK(world_wait(world, post(world, QUEUE, 4, ms)) == -RP_BLOCKED);
+        world_client_turn(world);
+        CHECK(world_asked(world, RP_OP_CANCEL) == 0);
         push(world, QUEUE, 5);
         CHECK(sampled(world, QUEUE) == 0, "%llu", (unsigned long long)sampled(world, QUEUE));
         CHECK(world_wait(world, post(world, QUEUE, 8, 1000)) == RP_OK);
@@ -124,7 +111,7 @@ static void situation_drawn_late(void) {
         world->deaf = silent;
         uint64_t before = world->now_ns;
         CHECK(world_wait(world, ticket) == (silent ? -RP_TIMEOUT : RP_OK));
-        CHECK(world->now_ns - before < 1000 * WORLD_MS);
+        CHECK(world->now_ns - before < 1100 * WORLD_MS);
         CHECK(sampled(world, QUEUE) == 4);
         world_close(world);
     }
@@ -235,15 +222,15 @@ static void situation_closed(void) {
     check_group("7 a batch under way outlasts its server");
 }
 
-/* 8. Given three draws, of which the server was asked for one as it closes. Expect all to end as
- *    CLOSED: the others would have waited behind it. */
+/* 8. Given three draws of a queue and one of another table, of which the server was asked for one
+ *    as it closes. Expect those three to end as CLOSED: two would have waited behind the first. */
 static void situation_closed_behind(void) {
     struct world *world = opened(8, 64);
     struct rp_port *port = (void *)&world->ports[0];
-    int draws[3];
+    int draws[4];
     world_run(world, 100 * WORLD_MS);
-    for (int i = 0; i < 3; i++) {
-        draws[i] = post(world, QUEUE, 4, 60000);
+    for (int i = 0; i < 4; i++) {
+        draws[i] = post(world, i < 3 ? QUEUE : MAIN, 4, 60000);
     }
     world_client_turn(world);
     CHECK(world_asked(world, RP_OP_SAMPLE) < 3);
@@ -255,6 +242,7 @@ static void situation_closed_behind(void) {
     for (int i = 0; i < 3; i++) {
         CHECK(rp_client_poll(world->client, draws[i]) == -RP_CLOSED, "draw %d", i);
     }
+    CHECK(pending(world, draws[3]));
     world_close(world);
     check_group("8 who waits behind others hears it too");
 }
@@ -272,7 +260,7 @@ static void situation_place_left(void) {
     CHECK(world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0) != NULL);
     world_client_turn(world); /* its time is over */
     CHECK(pending(world, ticket) && world_asked(world, RP_OP_SAMPLE) == 0);
-    CHECK(ends_unheard(world, ticket) == -RP_BLOCKED);
+    CHECK(world_wait(world, ticket) == -RP_BLOCKED);
     push(world, QUEUE, 5);
     CHECK(sampled(world, QUEUE) == 0);
     world_close(world);
@@ -313,6 +301,78 @@ static void situation_never_sent(void) {
     check_group("11 nothing is waited for that was not asked");
 }
 
+/* 12. Given a draw that waited at a queue and was drawn, and its train lost, as the server closes
+ *     and tells a draw of another table so. Expect it to get its batch from the server that takes
+ *     the region over. */
+static void situation_closed_elsewhere(void) {
+    char error[256];
+    uint8_t entropy[32];
+    struct world *world = opened(12, 64);
+    struct rp_port *port = (void *)&world->ports[0];
+    push(world, QUEUE, 3);
+    push(world, MAIN, 2);
+    int queue = post(world, QUEUE, 4, 60000), plain = post(world, MAIN, 3, 60000);
+    world_run(world, 20 * WORLD_MS);
+    CHECK(rp_client_push(world->client, QUEUE, 0, rows, 1, RP_RUN_ITEM, NULL) == 1);
+    rp_client_flush(world->client, QUEUE);
+    world_client_turn(world);
+    world->now_ns += WORLD_MS;
+    rp_server_turn(world->server, port, world->now_ns);
+    CHECK(sampled(world, QUEUE) == 4);
+    world_lose_all(world);
+    rp_server_last_turn(world->server, port, world->now_ns, 1);
+    world->now_ns += WORLD_MS;
+    world_client_turn(world);
+    CHECK(rp_client_poll(world->client, plain) == -RP_CLOSED);
+    CHECK(pending(world, queue));
+    script_entropy(entropy, 9);
+    CHECK(rp_server_attach(&world->server, world->region, world->region_bytes, &config, entropy,
+                           world->now_ns, error) == 0, "%s", error);
+    CHECK(world_wait(world, queue) == RP_OK && sampled(world, QUEUE) == 4);
+    world_close(world);
+    check_group("12 what may be drawn is not ended by another table");
+}
+
+/* 13. Given a draw that does not wait, and is told so, but that answer is lost: its repeat is
+ *     FORGOTTEN. Expect it to end as BLOCKED, since nothing was drawn for it. */
+static void situation_told_in_vain(void) {
+    struct world *world = opened(13, 64);
+    push(world, QUEUE, 3);
+    world_run(world, 100 * WORLD_MS);
+    int ticket = post(world, QUEUE, 4, 0);
+    world_client_turn(world);
+    world->now_ns += WORLD_MS;
+    rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+    world_lose_all(world);
+    CHECK(world_wait(world, ticket) == -RP_BLOCKED);
+    CHECK(sampled(world, QUEUE) == 0);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_samples_forgotten] == 1);
+    world_close(world);
+    check_group("13 whose answer was lost learns what became of it");
+}
+
+/* 14. Given a draw that waits, and an answer that it is given up, though it did not ask so. Expect
+ *     that dropped. */
+static void situation_given_up_unasked(void) {
+    struct world *world = opened(14, 64);
+    struct world_datagram *answer;
+    push(world, QUEUE, 3);
+    int ticket = post(world, QUEUE, 4, 60000);
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    struct rp_blocked *hold = (void *)(answer->data + RP_ANSWER_BYTES);
+    CHECK(hold->noted == RP_PLACE);
+    hold->noted = RP_GIVEN_UP;
+    world_reseal(answer);
+    world_run(world, 5 * WORLD_MS);
+    CHECK(pending(world, ticket));
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_reserved] == 1);
+    world_close(world);
+    check_group("14 who waits is not given up");
+}
+
 int main(void) {
     situation_given_up();
     situation_drawn_late();
@@ -325,5 +385,8 @@ int main(void) {
     situation_place_left();
     situation_asked_twice();
     situation_never_sent();
+    situation_closed_elsewhere();
+    situation_told_in_vain();
+    situation_given_up_unasked();
     return check_done("test_client_consumes");
 }

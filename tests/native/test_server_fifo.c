@@ -185,18 +185,37 @@ static void situation_now(void) {
                                                      &request, sizeof request);
             CHECK_STATUS(answer, RP_BLOCKED);
             memcpy(&hold, answer.rest, sizeof hold);
-            CHECK(hold.noted == !now && hold.need == 1);
+            CHECK(hold.noted == (now ? RP_GIVEN_UP : RP_PLACE) && hold.need == 1);
         }
     }
-    CHECK(script_counter(&p.script, RP_COUNT_waits_withdrawn) == 1);
     CHECK(run_now(&p, 2, 0, 3, 3, 1) == RP_OK);
     CHECK(drawable(&p) == 4);
+    request.now = 0; /* a copy that comes late */
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
+                 RP_FORGOTTEN);
     request.now = 2;
     CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 3, &request, sizeof request),
                  RP_BAD_ARGUMENT);
     check_keys(&p, sample(&p, &p.client, 3, 4), 3, 4, 0);
     script_close(&p.script);
     check_group("6 who does not wait takes no place");
+}
+
+/* 7. Given a queue of 12 with 8 items, a PUSH of 5 that waits, and a SAMPLE of 10 that does not.
+ *    Expect both to go on: neither could alone, and who polls is never there to be met. */
+static void situation_polled(void) {
+    struct pusher p;
+    struct rp_sample request = script_sample(10);
+    queue(&p);
+    CHECK(run_now(&p, 1, 0, 0, 0, 8) == RP_OK && run_now(&p, 2, 0, 8, 8, 5) == RP_BLOCKED);
+    request.now = 1;
+    script_put(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+    CHECK(script_turn(&p.script) >= 2, "both are answered");
+    CHECK(script_info(&p.script, &p.client, 1).sampled == 10 && drawable(&p) == 3);
+    CHECK(p.script.server->waiting[RP_WAIT_PUSH][1].count == 0);
+    CHECK(p.script.server->waiting[RP_WAIT_SAMPLE][1].count == 0);
+    script_close(&p.script);
+    check_group("7 who polls meets who waits");
 }
 
 int main(void) {
@@ -206,5 +225,6 @@ int main(void) {
     situation_refused();
     situation_taken_over();
     situation_now();
+    situation_polled();
     return check_done("test_server_fifo");
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from running import Running
 from until import until
 
 from deploy.agents import page_at, seed_of
-from deploy.demo import parsed
+from deploy.demo import fresh, parsed
 from deploy.table import table_for
 from learner.__main__ import main as learner_main
-from learner.joint import JointJudge, Player, of_run, play, players_of, watch
+from learner.evaluate import Verdict
+from learner.joint import Player, of_run, play, players_of, verdict_on, watch
 from learner.judge import save
 from learner.learner import Learner
 from replay_server.training.actions import actions_of
@@ -46,6 +48,8 @@ def refused(capsys, *words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--plan", "single-learner-coarse"), "policy 'single-learner-coarse': a task of several"),
+        (("--env", f"{TASK}#left"), "a run has all agents of a task: leave out #left"),
         (("--plan", "central"), "policy 'central': a task of several agents is stepped by workers"),
         (("--engine", "ray"), "on this machine, over udp or zmq"),
         (("--transport", "dpdk"), "transport dpdk: a task of several agents"),
@@ -59,6 +63,18 @@ def test_what_agents_cannot_share(capsys, monkeypatch, words, said):
     starts."""
     monkeypatch.setattr("deploy.demo.require_installed", lambda plan: None)
     assert said in refused(capsys, *words)
+
+
+def test_a_queue_is_looked_at_for_each_agent():
+    """Given PPO and a task of several agents. Expect the run to be taken."""
+    _, settings, _, _ = parsed(["--preset", "cartpole-ppo", "--env", TASK], "run")
+    assert settings.on_policy and settings.env == TASK
+
+
+def test_a_rate_that_is_old_is_none():
+    """Given a line of a program that stands still. Expect its rate to be shown as 0."""
+    assert fresh({"time": time.time(), "rate": 5.0}, "rate") == 5.0
+    assert fresh({"time": time.time() - 11.0, "rate": 5.0}, "rate") == 0.0 == fresh({}, "rate")
 
 
 def test_agents_get_the_plan_that_they_need():
@@ -118,38 +134,70 @@ class Asked:
     """A signal that came already, or none."""
 
     def __init__(self, asked=False):
-        self.asked = asked
+        self.asked, self.waits = asked, 0
+
+    @classmethod
+    def once(cls):
+        """One that comes at the second wait."""
+        return cls()
+
+    def wait(self, seconds):
+        """Whether it came."""
+        self.waits += 1
+        return self.asked or self.waits > 1
 
 
-def test_the_judge_wants_the_mark_twice(checkpoints, monkeypatch):
+@pytest.fixture
+def run(tmp_path):
+    made = Run(tmp_path, "judge", {}, tensorboard=False)
+    made.begin()
+    yield made
+    made.close()
+
+
+def test_the_judge_wants_the_mark_twice(checkpoints, monkeypatch, run, capsys):
     """Given what a candidate reaches in the first and the second 20 episodes. Expect it to be
-    solved where both reach the mark, its checkpoints kept; and no verdict where it is to stop."""
+    solved where both reach the mark, its checkpoints kept; no verdict where it is to stop, nor on a
+    full disk, which is said."""
     players = players_of(list(checkpoints.values()))
     means, asked = {}, []
 
-    def played(players, episodes, purpose, seed, first=0, stop=None):
+    def played(players, episodes, purpose, seed, first=0, stop=None, say=print):
         asked.append((purpose, first, episodes))
-        return None if stop.asked else type("V", (), means[purpose])()
+        mean = means[purpose]
+        return None if stop.asked else Verdict(np.full(100, mean), np.zeros(100, np.int64))
 
-    def reach(select, confirm):
-        for name, mean in (("select", select), ("confirm", confirm), ("evaluate", 4.0)):
-            means[name] = {"mean": mean, "returns": np.full(100, mean)}
+    def tried(number, select, confirm, stopped=False):
+        means.update(select=select, confirm=confirm, evaluate=4.0)
+        return verdict_on(players, number, run, 5.0, 1, Asked(stopped))
 
     monkeypatch.setattr("learner.joint.play", played)
-    judge = JointJudge(mark=5.0, seed=1, stop=Asked())
-    reach(4.9, 9.0)
-    assert judge.verdict_on(players) == {"select_mean": 4.9}
-    reach(5.0, 4.9)
-    assert judge.verdict_on(players) == {"select_mean": 5.0}
-    reach(5.0, 5.0)
-    verdict = judge.verdict_on(players)
+    assert tried(1, 4.9, 9.0) is None and tried(2, 5.0, 4.9) is None
+    verdict = tried(3, 5.0, 5.0)
     assert verdict["eval_return_mean"] == 4.0 and verdict["eval_episodes"] == 100
     assert asked[:3] == [("select", 0, 20), ("select", 20, 20), ("confirm", 20, 20)]
+    assert asked[-1] == ("evaluate", 0, 100)
     assert {Player(Path(path)).seat for path in verdict["checkpoint"].values()} == {*SEATS}
-    assert JointJudge(5.0, 1, Asked(True)).verdict_on(players) is None
+    assert tried(4, 5.0, 5.0, stopped=True) is None
+
+    def full(player):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Player, "keep", full)
+    assert tried(5, 5.0, 5.0) is None
+    assert "reached the mark, and its checkpoint cannot be written" in capsys.readouterr().out
 
 
-def test_the_newest_of_all_are_judged_until_the_mark(checkpoints, tmp_path, monkeypatch):
+def test_episodes_without_an_end_are_cut_off(checkpoints, monkeypatch, capsys):
+    """Given episodes that are longer than may be. Expect them judged as if they had ended there,
+    and a sentence."""
+    monkeypatch.setattr("learner.joint.STEPS_MAX", 2)
+    verdict = play(players_of(list(checkpoints.values())), 4, "select", seed=1)
+    assert (verdict.lengths == 2).all()
+    assert "4 of 4 greedy episodes went on after 2 steps" in capsys.readouterr().out
+
+
+def test_the_newest_of_all_are_judged_until_the_mark(checkpoints, tmp_path, monkeypatch, run):
     """Given a run in which one agent has no checkpoint at first, then both, then newer ones that
     reach the mark. Expect candidates to be the pairs alone, each judged once, the verdict in the
     run's metrics, and `evaluate` of the run to be of both."""
@@ -168,18 +216,19 @@ def test_the_newest_of_all_are_judged_until_the_mark(checkpoints, tmp_path, monk
                 save(learner, spec, 1, tmp_path / "left", "step-000000001")
             return len(looks) > 6
 
-    def verdict_on(judge, players):
-        judge.candidates += 1
-        judged.append(players["left"].learner.step)
-        more = {"solved_at": 1.0, "eval_return_mean": 4.0} if judged[-1] else {}
-        return {"select_mean": 3.0, **more}
+    def decided(players, number, *rest):
+        judged.append((number, players["left"].learner.step))
+        return {"event": "solved", "eval_return_mean": 4.0} if judged[-1][1] else None
 
-    monkeypatch.setattr(JointJudge, "verdict_on", verdict_on)
-    run = Run(tmp_path, "judge", {}, tensorboard=False)
-    run.begin()
+    monkeypatch.setattr("learner.joint.verdict_on", decided)
+    with pytest.raises(EnvError, match="is another task"):
+        (tmp_path / "aside").rename(late)
+        try:
+            watch(run, f"{TASK}?leaver=true", 3.0, 1, Asked.once())
+        finally:
+            late.rename(tmp_path / "aside")
     verdict = watch(run, TASK, 3.0, 1, Stop())
-    run.close()
-    assert judged == [0, 1] and len(looks) == 4 and verdict["eval_return_mean"] == 4.0
+    assert judged == [(1, 0), (2, 1)] and len(looks) == 4 and verdict["eval_return_mean"] == 4.0
     assert [line["eval_return_mean"] for line in Metrics(tmp_path).events("judge", "solved")] == [4]
     assert [path.parts[-3] for path in of_run(tmp_path)] == ["left", "right"]
     assert of_run(tmp_path / "left") == []
@@ -236,6 +285,11 @@ def test_two_agents_learn_and_come_back(tmp_path):
 
         grow()
         until(lambda: running.lines("judge"), "they are judged", 60.0, said=running.said)
+        running.stop("learner judge")
+        until(lambda: "the judge ended (-9) and is started again (1 of 5)" in running.said(),
+              "the judge comes back", 60.0, said=running.said)  # fmt: skip
+        seen = running.lines("judge")
+        until(lambda: running.lines("judge") > seen, "they are judged", 60.0, said=running.said)
         running.stop(f"actor --config {running.folder}/listener_0")
         until(lambda: "listener_0: actor-0 ended (-9) and is started again" in running.said(),
               "the actor comes back", 60.0, said=running.said)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -255,6 +256,45 @@ def test_learners_that_poll_get_every_item(place, timeout):
             learner.result(timeout=60.0)
         assert sorted([*got[0], *got[1]]) == wrote.tolist()
         assert client.size("main") == 0 and client.table("main").sampled == len(wrote)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"sampler": Fifo(32)},
+        {"limiter": SamplesPerInsert(1.0, min_size=1, error_buffer=32.0), "capacity": 4096},
+    ],
+    ids=["queue", "limiter"],
+)
+def test_who_polls_and_who_waits_let_each_other_on(place, held):
+    """Given batches of 30 where at most 32 items may wait, polled without waiting, and a writer of
+    seven at a time, which is held back while 26 are there. Expect both to go on."""
+    done = threading.Event()
+
+    def write(client):
+        while not done.is_set():
+            client.extend("main", plain_rows(7), timeout=60.0)
+
+    with (
+        place.pair(plain(**held)) as (server, client),
+        Client(server.address) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        writer, drawn, end = pool.submit(write, other), 0, time.monotonic() + 60.0
+        while drawn < 20:
+            assert time.monotonic() < end and not writer.done()
+            try:
+                client.sample("main", 30, timeout=0)
+                drawn += 1
+            except LimiterBlocked:
+                time.sleep(0.001)
+        done.set()
+        while not writer.done():
+            try:
+                client.sample("main", 1, timeout=0)
+            except LimiterBlocked:
+                time.sleep(0.001)
+        writer.result()
 
 
 @pytest.mark.parametrize("transport", ["udp", "zmq"])

@@ -124,7 +124,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
             ),
             (("stats", "udp://127.0.0.1:9", "--wach"), "the nearest is --watch"),
             (("learner", "trian", "--run", tmp_path), "no command 'trian'; the nearest is train"),
-            (("learner", "--run", tmp_path), "say what it is to do: train or evaluate"),
+            (("learner", "--run", tmp_path), "say what it is to do: train, evaluate or judge"),
             (("learner", "train", "--hidden", "[64, 64]"), "expected numbers as in 64,64"),
             (
                 ("learner", "evaluate", "--sede", "1"),

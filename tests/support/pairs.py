@@ -11,12 +11,11 @@ from gymnasium import spaces
 
 
 class Pair:
-    """leaver: `left` ends one step before the others, which workers here refuse."""
+    """leaver: `left` ends one step before the others; fewer: `right` is shown nothing at first;
+    names: others than these. Workers here refuse each."""
 
-    possible_agents = ("left", "right")
-
-    def __init__(self, leaver=False):
-        self.leaver, self.agents = leaver, []
+    def __init__(self, leaver=False, fewer=False, names=("left", "right")):
+        self.leaver, self.fewer, self.possible_agents, self.agents = leaver, fewer, names, []
         self.random = np.random.default_rng()
         self.spaces = {
             "left": (spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(3)),
@@ -47,7 +46,10 @@ class Pair:
             self.random = np.random.default_rng(seed)
         self.agents, self.age = list(self.possible_agents), 0
         self.length, self.shown = int(self.random.integers(3, 9)), int(self.random.integers(3))
-        return self._seen(), {agent: {} for agent in self.agents}
+        seen = self._seen()
+        if self.fewer:
+            del seen["right"]
+        return seen, {agent: {} for agent in self.agents}
 
     def step(self, actions):
         rewards = {
