@@ -27,7 +27,7 @@ from actor.env_wire import (
     packed,
     seeds_in,
 )
-from replay_server.training.agents import make_task, task_of
+from replay_server.training.agents import has_ended, make_task, task_of
 from replay_server.training.asking import Question
 from replay_server.training.env_errors import EnvError, environments
 from replay_server.training.loop import Outcome
@@ -59,8 +59,7 @@ class Joint:
             return {agent: self._batch(agent, found) for agent in self.agents}
 
     def step(self, actions: Mapping[str, np.ndarray]) -> dict[str, Outcome]:
-        """What every agent sees of a step of all copies. An agent that ends before the others is an
-        EnvError: its seat would have nothing to store until they end."""
+        """What every agent sees of a step of all copies; EnvError as has_ended."""
         rewards = {agent: np.zeros(self.count) for agent in self.agents}
         ended = {agent: np.zeros((2, self.count), np.bool_) for agent in self.agents}
         seen: list[Mapping[str, Any]] = []
@@ -72,14 +71,7 @@ class Joint:
                     continue
                 now, reward, *flags, _ = task.step({a: actions[a][i] for a in self.agents})
                 seen.append(now)
-                over = [any(flag[agent] for flag in flags) for agent in self.agents]
-                if any(over) != all(over):
-                    gone = [a for a, o in zip(self.agents, over, strict=True) if o]
-                    raise EnvError(
-                        f"{', '.join(gone)} ended before the others, and all agents of a task end "
-                        "together here: let it stay, without reward (SuperSuit's black_death does)"
-                    )
-                self.over[i] = all(over)
+                self.over[i] = has_ended(self.agents, flags)
                 for agent in self.agents:
                     rewards[agent][i] = reward[agent]
                     ended[agent][:, i] = [flag[agent] for flag in flags]

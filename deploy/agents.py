@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from deploy.demo import CONFIG, JOINT, LINE_S, Demo, fresh, page_of, shown
+from deploy.demo import CONFIG, JOINT, LINE_S, Demo, fresh, page_at, page_of, shown
 from deploy.engines import Engine
 from deploy.fleet import EXIT_ASKED_WRONG, RESTARTS_MAX
 from deploy.launch import workers_of
-from deploy.page import check_address
 from deploy.plan import Plan, PlanError
 from deploy.processes import Logged
 from replay_server.training import options, runfile
@@ -60,15 +59,6 @@ def seed_of(seed: int, number: int) -> int:
     if number == 0:
         return seed
     return int(np.random.SeedSequence([seed, number], spawn_key=(1,)).generate_state(1)[0])
-
-
-def page_at(address: str, number: int) -> str:
-    """Where agent `number` has its page: the ports from the given one on; 0 and nowhere stay."""
-    if not address:
-        return ""
-    host, port = check_address(address)
-    named = f"[{host}]" if ":" in host else host
-    return f"{named}:{port + number * (port > 0)}"
 
 
 class Agents:

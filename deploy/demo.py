@@ -42,7 +42,7 @@ from deploy.table import table_for
 from replay_server import Client, ConfigError, ReplayError, SpecError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
-from replay_server.training.agents import is_joint
+from replay_server.training.agents import agent_of, is_joint
 from replay_server.training.contact import Stop
 from replay_server.training.envs import check_playable, envs_of
 from replay_server.training.presets import Preset, changed
@@ -390,6 +390,20 @@ def planned(args: options.Demo, actors: int | None) -> Plan:
     return plan
 
 
+def page_at(address: str, number: int) -> str:
+    """Where agent `number` has its page: the ports from the given one on; 0 and nowhere stay."""
+    if not address:
+        return ""
+    host, port = check_address(address)
+    named = f"[{host}]" if ":" in host else host
+    return f"{named}:{port + number * (port > 0)}"
+
+
+def pages_of(address: str, env: str) -> list[str]:
+    """Where a run has pages: one, or one for each agent."""
+    return [page_at(address, number) for number, _ in enumerate(envs_of(env))]
+
+
 def require_fit(plan: Plan, settings: Preset) -> None:
     """PlanError where these settings would make the plan's processes wait for one another, or do
     not divide among them."""
@@ -467,9 +481,10 @@ def parsed(
         args.plan = JOINT
     try:
         if args.page:
-            check_address(args.page)
-            if not args.explain:
-                require_free(args.page)
+            for address in pages_of(args.page, settings.env):
+                check_address(address)
+                if not args.explain:
+                    require_free(address)
         plan = planned(args, said.get("actors"))
         if joint:
             from deploy.agents import require_shared
@@ -487,7 +502,8 @@ def parsed(
         args.solve_at = settings.mark
     if args.require_solved and args.solve_at is None:
         parser.error("--require-solved: there is no mark for this environment; say --solve-at")
-    if (args.run / METRICS).exists():
+    folders = [args.run, *(args.run / agent_of(env) for env in envs_of(settings.env) if joint)]
+    if any((folder / METRICS).exists() for folder in folders):
         parser.error(
             f"{args.run} holds a run already ({METRICS} is there); name another folder with --run"
         )

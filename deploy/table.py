@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from replay_server import (
@@ -85,7 +87,7 @@ def server_toml(settings: Preset, *, url: str, seed: int, in_turns: bool = False
 
 def _drawn_often(settings: Preset) -> list[str]:
     """The keys of a table of transitions."""
-    lines = [f'env = "{settings.env}"', f'pad = "{settings.pad}"']
+    lines = [f"env = {json.dumps(settings.env)}", f'pad = "{settings.pad}"']
     lines += [f"capacity = {settings.capacity}", f"alpha = {settings.alpha}"]
     lines += [f"plan = {{ n_step = {settings.n}, stack = {settings.stack} }}"]
     lines += [f"min_size = {settings.min_size}"]

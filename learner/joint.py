@@ -17,7 +17,7 @@ import numpy as np
 from learner import checkpoint
 from learner.evaluate import STEPS_MAX, Sight, Verdict, expect_finite
 from learner.judge import SELECT_EPISODES, VERDICT_EPISODES, restored, tried
-from replay_server.training.agents import agent_of, make_task, task_of
+from replay_server.training.agents import agent_of, has_ended, make_task, task_of
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError, environments
 from replay_server.training.envs import seed_for
@@ -100,7 +100,7 @@ def _to_the_end(
     stop: Stop | None,
     say: Callable[[str], None],
 ) -> Verdict | None:
-    """Until no agent is left in any episode, or it took STEPS_MAX."""
+    """Until all episodes ended, or took STEPS_MAX."""
     returns, lengths = np.zeros(len(tasks)), np.zeros(len(tasks), np.int64)
     alive, start = np.arange(len(tasks)), True
     while len(alive):
@@ -119,12 +119,13 @@ def _to_the_end(
         seen, going, start = [], [], False
         for at, i in enumerate(alive):
             with environments(name, "step"):
-                now, rewards, *_ = tasks[i].step({a: actions[a][at] for a in players})
+                now, rewards, *flags, _ = tasks[i].step({a: actions[a][at] for a in players})
+                over = has_ended(list(players), flags)
                 reward = float(np.mean([rewards[agent] for agent in players]))
             expect_finite(name, reward, "reward")
             returns[i] += reward
             lengths[i] += 1
-            if tasks[i].agents:
+            if not over:
                 going.append(i)
                 seen.append(now)
         alive = np.array(going, np.int64)

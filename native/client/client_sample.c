@@ -108,19 +108,22 @@ static void ask_next(struct rp_client *client, const struct client_ticket *drawn
 /* The server knows of its own refusals, and of what it told that it is given up. The datagram is
  * sent once: if it is lost, the wait at the server ends by time, as nothing asks for it again. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
-    int by_us = (ticket->status == -RP_BLOCKED && !ticket->no_wait) || ticket->status == -RP_TIMEOUT
+    int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
                 || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
+    int known = ticket->status == -RP_BLOCKED && ticket->no_wait;
     if (ticket->id == 0 || sample_of(client, ticket)->drawn) {
         return;
     }
     rp_client_outrun(client, ticket);
-    if (by_us && client->session.state == SESSION_OPEN
-        && client->cancel_count < CLIENT_CANCELS_MAX) {
+    if (!by_us || client->session.state != SESSION_OPEN) {
+        return;
+    }
+    if (!known && client->cancel_count < CLIENT_CANCELS_MAX) {
         client->cancels[client->cancel_count++] =
             (struct client_cancel){ticket->id, ticket->table};
         client->send_pending = 1;
-        ask_next(client, ticket);
     }
+    ask_next(client, ticket);
 }
 
 void rp_client_cancel_send(struct rp_client *client) {
@@ -192,24 +195,26 @@ void rp_client_samples_closed(struct rp_client *client) {
 
 /* FORGOTTEN has three causes that are no failure:
  *
- *   - A request that does not wait any more was told so, and that answer was lost. Unless a record
- *     of it can be gone, nothing was drawn for it.
+ *   - A request that does not wait any more was told so, and that answer was lost. Where its record
+ *     would still be there, nothing was drawn for it.
  *   - A request that waits without a place is forgotten as its id falls behind newer ones. Where no
- *     other question of it is open, nothing was drawn for it: it begins again.
+ *     other question of it is unanswered, nothing was drawn for it: it begins again. (No copy of an
+ *     answer is taken twice: client.c drops packets that were seen.)
  *   - A batch's record is pushed out as requests that waited are drawn. It is drawn again; of a
  *     queue it is lost, and who asked is told so. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
-    int outrun = rp_client_pushed_out(client, sample), forgotten = status == -RP_FORGOTTEN;
-    int undrawn = ticket->was_blocked && ticket->blocked.noted == RP_NO_PLACE
-                  && sample->unanswered == 1;
-    int stake = rp_client_sample_at_stake(client, ticket);
-    if (forgotten && ticket->no_wait && !sample->drawn && !outrun) {
+    int forgotten = status == -RP_FORGOTTEN, gone = rp_client_pushed_out(client, sample);
+    int has_place = ticket->was_blocked && ticket->blocked.noted == RP_PLACE;
+    int told = ticket->was_blocked || ticket->no_wait;
+    int undrawn = told && !has_place && !sample->drawn && sample->unanswered == 1;
+    int given_up = ticket->no_wait && !sample->drawn && (undrawn || !gone);
+    if (forgotten && given_up) {
         status = rp_client_sample_ended(client, ticket, -RP_BLOCKED);
         rp_client_ticket_finish(client, ticket, status);
-    } else if (forgotten && stake && !undrawn) {
+    } else if (forgotten && !undrawn && rp_client_sample_at_stake(client, ticket)) {
         rp_client_ticket_finish(client, ticket, status);
-    } else if ((forgotten && (ticket->was_blocked || outrun))
+    } else if ((forgotten && (ticket->was_blocked || gone))
                || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
@@ -423,7 +428,9 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     ticket->tries = 0;
     ticket->blocked = hold;
     ticket->was_blocked = 1;
-    sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
+    if (sample->unanswered == 0) { /* it has no record: the draws before lie behind none */
+        sample->drawn_after = sample->asked_at;
+    }
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
     if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* this answers an older question */
@@ -545,9 +552,6 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     case RP_BLOCKED: return blocked(client, ticket, view);
     case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return CLIENT_TAKEN;
     case RP_CLOSED: /* it had a place, so nothing was drawn for it */
-        if (sample_of(client, ticket)->drawn) {
-            return CLIENT_TAKEN;
-        }
         ticket->was_blocked = 1;
         ticket->blocked.noted = RP_NO_PLACE;
         sample_of(client, ticket)->unanswered = 0;

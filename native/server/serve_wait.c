@@ -131,8 +131,8 @@ static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
     }
 }
 
-static int draw_or_end(struct rp_call *call, uint32_t number, int stands,
-                       struct rp_blocked *blocked);
+static int draw_or_end(struct rp_call *call, const struct rp_table *table,
+                       const struct rp_asked *asked, struct rp_blocked *blocked);
 
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked) {
@@ -154,11 +154,10 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         return RP_SERVED;
     }
     if (result == 0) {
-        int stands = stand(call, kind, number, asked);
         if (asked->request.now) {
-            return draw_or_end(call, number, stands, &blocked);
+            return draw_or_end(call, table, asked, &blocked);
         }
-        blocked.noted = stands ? RP_PLACE : RP_NO_PLACE;
+        blocked.noted = stand(call, kind, number, asked) ? RP_PLACE : RP_NO_PLACE;
         return rp_serve_hold(call, kind, &blocked);
     }
     if (own != NULL) {
@@ -306,21 +305,42 @@ static void release(struct rp_turn *turn, struct rp_table *table, uint32_t *left
     } while (release_push(turn, table, left));
 }
 
-/* A SAMPLE that is not to wait, and is held back. Where a PUSH is held back too, the two are let on
- * now as they would be at the turn's end, or it would never meet one: who polls has no place at any
- * other time. Else its id is used up, so that no copy of the request is drawn either. */
-static int draw_or_end(struct rp_call *call, uint32_t number, int stands,
-                       struct rp_blocked *blocked) {
+/* Takes a place, where its session has none, for as long as the PUSH that waits is looked at: the
+ * two are let on now as they would be at the turn's end, or it would never meet one, since who
+ * polls has no place at any other time. 1 where it is drawn and answered. Answers of released
+ * requests are sent in here, so the packet that was leased for this one's may be used. */
+static int met(struct rp_call *call, const struct rp_table *table, const struct rp_asked *asked) {
     struct rp_server *server = call->server;
+    uint32_t number = table->number, left = 1; /* that PUSH, for this SAMPLE */
     uint64_t id = call->view.message->id;
-    uint32_t left = 2; /* that PUSH, and this SAMPLE */
-    if (stands && server->waiting[RP_WAIT_PUSH][number].count > 0) {
-        release(call->turn, &server->tables[number], &left);
-        if (!rp_wait_find(server, RP_WAIT_SAMPLE, call->session, number, id)) {
-            return RP_SERVED; /* and answered */
-        }
+    const struct rp_note *note = rp_wait_note(server, RP_WAIT_SAMPLE, call->session, number);
+    if (server->waiting[RP_WAIT_PUSH][number].count == 0 || (note->waiting && note->id != id)) {
+        return 0;
     }
-    use_up(call, id);
+    stand(call, RP_WAIT_SAMPLE, number, asked);
+    release(call->turn, &server->tables[number], &left);
+    int drawn = !rp_wait_find(server, RP_WAIT_SAMPLE, call->session, number, id);
+    if (!drawn) {
+        rp_wait_remove(server, RP_WAIT_SAMPLE, call->session, number);
+    }
+    return drawn;
+}
+
+/* A SAMPLE that is not to wait, and is held back. Where no PUSH lets it on, its id is used up, so
+ * that no copy of the request is drawn either. */
+static int draw_or_end(struct rp_call *call, const struct rp_table *table,
+                       const struct rp_asked *asked, struct rp_blocked *blocked) {
+    if (met(call, table, asked)) {
+        return RP_SERVED;
+    }
+    if (!rp_serve_lease(call->turn, 1)) {
+        return rp_serve_drop(call, RP_COUNT_drop_no_room);
+    }
+    int result = admitted(call, RP_WAIT_SAMPLE, table, NULL, asked->items, blocked);
+    if (result != 0) { /* a PUSH was let on, and now it is its turn */
+        return result < 0 ? result : 0;
+    }
+    use_up(call, call->view.message->id);
     blocked->noted = RP_GIVEN_UP;
     return rp_serve_hold(call, RP_WAIT_SAMPLE, blocked);
 }

@@ -1,7 +1,8 @@
 """Tasks of several agents: PettingZoo's parallel environments, and the seat of one agent in them.
 
     agents:MODULE                    MODULE.parallel_env(), of which all agents act at every step
-    agents:MODULE?KEY=VALUE&...      with these arguments; each VALUE is JSON, or else a word
+    agents:MODULE?KEY=VALUE&...      with these arguments; each VALUE is JSON, Python's True, False
+                                     or None, or else a word
     agents:...#NAME                  the seat of one agent: what its programs say with --env
 
 A seat has the spaces of its agent, from which come its table's columns and its networks. It is not
@@ -13,6 +14,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -22,6 +24,8 @@ from ..support.arguments import nearest
 from .env_errors import EnvError, raised
 
 PREFIX = "agents:"
+PYTHONS = {"True": True, "False": False, "None": None}
+TAKEN = {"checkpoints", "tensorboard"}  # folders that a run has beside its agents'
 NAME = re.compile(r"[\w-]+", re.ASCII)
 INSTALL = "pip install 'replay-server[agents]'"
 
@@ -70,19 +74,35 @@ def make_task(env_id: str, render_mode: str | None = None) -> Any:
     except Exception as error:
         raise EnvError(f"environment {env_id!r}: {raised('parallel_env', error)}") from error
     agents = list(task.possible_agents)
-    if not agents or len(set(agents)) < len(agents) or not all(map(NAME.fullmatch, agents)):
+    named = all(NAME.fullmatch(agent) and agent not in TAKEN for agent in agents)
+    if not agents or len(set(agents)) < len(agents) or not named:
         raise EnvError(
             f"environment {env_id!r} has agents {agents}: each needs a name of its own of letters, "
-            "digits, _ and -, since their folders have it"
+            f"digits, _ and -, since their folders have it, and not {' or '.join(sorted(TAKEN))}"
         )
     return task
 
 
 def _value(text: str) -> Any:
+    if text in PYTHONS:
+        return PYTHONS[text]
     try:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def has_ended(agents: Sequence[str], flags: Sequence[Mapping[str, bool]]) -> bool:
+    """Whether a step ended the episode, by the flags of all agents; EnvError where it ended for
+    some of them alone: their seats would have nothing to store until the others end."""
+    over = [any(flag[agent] for flag in flags) for agent in agents]
+    if any(over) and not all(over):
+        gone = [agent for agent, ended in zip(agents, over, strict=True) if ended]
+        raise EnvError(
+            f"{', '.join(gone)} ended before the others, and all agents of a task end together "
+            "here: let it stay, without reward (SuperSuit's black_death does)"
+        )
+    return any(over)
 
 
 class Seat(gymnasium.Env):

@@ -53,9 +53,13 @@ class TorchVector(VectorEnv):
     def reset(
         self, *, seed: list[int] | int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
+        seeds = seed
+        if seed is not None and np.ndim(seed) == 0:
+            seeds = [int(seed) + i for i in range(self.num_envs)]
         if seeds is not None:
-            self.random = [seeding.np_random(each)[0] for each in seeds]
+            if len(seeds) != self.num_envs:
+                raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+            self.random = [seeding.np_random(int(each))[0] for each in seeds]
         rows = np.stack([self.first(random) for random in self.random])
         self.state = torch.from_numpy(rows).to(self.device)
         self.steps[:], self.over[:] = 0, False

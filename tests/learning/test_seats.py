@@ -218,6 +218,7 @@ def test_agents_have_to_be_there_at_the_start():
         ("agents:no_such_module", "no module to import"),
         ("agents:", "environment 'agents:'"),
         ("agents:json", "module json has no parallel_env"),
+        (f'{TASK}?names=["checkpoints","b"]', "not checkpoints or tensorboard"),
         (f'{TASK}?names=["../x","b"]', "each needs a name of its own"),
         (f'{TASK}?names=["a","a"]', "each needs a name of its own"),
         (f"{TASK}?lever=true", r"parallel_env raised TypeError.*'lever'"),
@@ -227,6 +228,15 @@ def test_a_task_that_is_none(env, said):
     """Given ids of no task. Expect one sentence that says why."""
     with pytest.raises(EnvError, match=said):
         check_env(env)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("True", True), ("false", False), ("None", None), ("3", 3), ("[1]", [1]), ("word", "word")],
+)
+def test_arguments_of_a_task(text, value):
+    """Given an argument as JSON or Python writes it. Expect the task to get its value."""
+    assert make_task(f"{TASK}?leaver={text}").leaver == value
 
 
 def test_ids_of_seats():

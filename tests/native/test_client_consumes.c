@@ -373,6 +373,93 @@ static void situation_given_up_unasked(void) {
     check_group("14 who waits is not given up");
 }
 
+/* 15. Given two draws that wait, the second without a place, and the first one's time over. Expect
+ *     the second to take its place at once, and to be drawn as its items come. */
+static void situation_next_is_woken(void) {
+    struct world *world = opened(15, 64);
+    push(world, QUEUE, 3);
+    int first = post(world, QUEUE, 40, 100), second = post(world, QUEUE, 4, 60000);
+    while (pending(world, first)) {
+        world_step(world, WORLD_MS);
+    }
+    world_run(world, 5 * WORLD_MS);
+    CHECK(world->server->waiting[RP_WAIT_SAMPLE][QUEUE].count == 1, "the second has a place");
+    CHECK(rp_client_poll(world->client, first) == -RP_BLOCKED);
+    push(world, QUEUE, 1);
+    CHECK(rp_client_poll(world->client, second) == RP_OK);
+    world_close(world);
+    check_group("15 who waits behind one that gives up goes on");
+}
+
+/* Drops whatever of the queue's draws is on its way, to one end. */
+static void lose_queue(struct world_port *port, uint8_t op) {
+    for (uint32_t i = 0; i < port->count; i++) {
+        const struct rp_message *message = world_message(&port->queue[i]);
+        if (message->op == op && message->table == QUEUE) {
+            free(port->queue[i].data);
+            memmove(&port->queue[i], &port->queue[i + 1],
+                    (--port->count - i) * sizeof port->queue[0]);
+            i--;
+        }
+    }
+}
+
+/* A turn of each end; of the queue's draws nothing comes through. */
+static void turns_without_queue(struct world *world) {
+    world_client_turn(world);
+    lose_queue(&world->ports[0], RP_OP_SAMPLE);
+    world->now_ns += WORLD_MS / 10;
+    rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+    lose_queue(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER);
+    world->now_ns += WORLD_MS / 10;
+}
+
+/* 16. Given a draw that waits, whose first BLOCKED comes late: meanwhile it was drawn and its train
+ *     lost, it asked again in vain, and as many others were drawn as there are records. Expect it
+ *     to end as one whose items may be lost. */
+static void situation_late_answer(uint64_t ms) {
+    struct world *world = opened(16, 64);
+    struct world_datagram *answer, late;
+    push(world, MAIN, 8);
+    push(world, QUEUE, 3);
+    world_run(world, 100 * WORLD_MS);
+    int ticket = post(world, QUEUE, 4, ms);
+    while ((answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
+        world_turn(world);
+        world_advance(world, WORLD_MS / 100);
+    }
+    late = *answer;
+    late.data = malloc(answer->size);
+    memcpy(late.data, answer->data, answer->size);
+    lose_queue(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER);
+    CHECK(rp_client_push(world->client, QUEUE, 0, rows, 1, RP_RUN_ITEM, NULL) == 1);
+    rp_client_flush(world->client, QUEUE);
+    while (sampled(world, QUEUE) == 0) {
+        turns_without_queue(world);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        int other = post(world, MAIN, 1, 1000);
+        while (pending(world, other)) {
+            turns_without_queue(world);
+        }
+        rp_client_take(world->client, other);
+        if (i == 2) {
+            while (world_client_turn(world), world_asked(world, RP_OP_SAMPLE) == 0) {
+                turns_without_queue(world); /* until it asks again */
+            }
+            turns_without_queue(world);
+            late.due_ns = world->now_ns;
+            world->ports[1].queue[world->ports[1].count++] = late;
+            world_client_turn(world);
+        }
+    }
+    int status = world_wait(world, ticket);
+    CHECK(status == -RP_FORGOTTEN, "%d", status);
+    CHECK(sampled(world, QUEUE) == 4);
+    world_close(world);
+    check_group(ms < 100 ? "16 nor where its time was over" : "16 a late answer hides no batch");
+}
+
 int main(void) {
     situation_given_up();
     situation_drawn_late();
@@ -388,5 +475,8 @@ int main(void) {
     situation_closed_elsewhere();
     situation_told_in_vain();
     situation_given_up_unasked();
+    situation_next_is_woken();
+    situation_late_answer(300);
+    situation_late_answer(5);
     return check_done("test_client_consumes");
 }

@@ -144,7 +144,7 @@ static void disturb(uint32_t hard) {
     world->lose = hard && roll(3) == 0 ? (uint32_t)roll(200) : 0;
     world->repeat = hard ? (uint32_t)roll(100) : 0;
     world->late = hard ? (uint32_t)roll(200) : 0;
-    world->delay_ns = roll(3) == 0 ? roll(3 * WORLD_MS) : 0;
+    world->delay_ns = roll(3) == 0 ? roll((roll(4) ? 3 : 30) * WORLD_MS) : 0;
     world->deaf = roll(20) == 0;
 }
 

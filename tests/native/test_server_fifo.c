@@ -218,6 +218,48 @@ static void situation_polled(void) {
     check_group("7 who polls meets who waits");
 }
 
+/* 8. Given the same in a turn in which other answers have taken all packets but one, and a poll
+ *    that is let on before one that is not. Expect each answered, or dropped for want of a packet. */
+static void situation_polled_in_a_crowd(void) {
+    for (uint64_t pings = 0; pings < 8; pings++) {
+        struct pusher p;
+        struct rp_sample request = script_sample(7);
+        request.now = 1;
+        queue(&p);
+        CHECK(run_now(&p, 1, 0, 0, 0, 8) == RP_OK && run_now(&p, 2, 0, 8, 8, 5) == RP_BLOCKED);
+        for (uint64_t i = 0; i < pings; i++) {
+            script_put(&p.script, &p.client, RP_OP_PING, 0, 50 + i, NULL, 0);
+        }
+        script_put(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+        request.count = SIZE;
+        script_put(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &request, sizeof request);
+        CHECK(script_turn(&p.script) >= pings + 2);
+        rp_server_check(p.script.server);
+        CHECK(script_info(&p.script, &p.client, 1).sampled == 7);
+        CHECK(p.script.server->waiting[RP_WAIT_SAMPLE][1].count == 0);
+        script_close(&p.script);
+    }
+    check_group("8 who polls takes no packet that another has");
+}
+
+/* 9. Given a SAMPLE that waits, a PUSH that waits, and a poll of the same session with an older id.
+ *    Expect the poll to leave the other's place alone. */
+static void situation_older_poll(void) {
+    struct pusher p;
+    struct rp_sample request = script_sample(SIZE);
+    queue(&p);
+    CHECK(run_now(&p, 1, 0, 0, 0, 3) == RP_OK);
+    CHECK_STATUS(sample(&p, &p.client, 2, 4), RP_BLOCKED);
+    request.now = 1;
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
+                 RP_BLOCKED);
+    CHECK(p.script.server->waiting[RP_WAIT_SAMPLE][1].count == 1);
+    CHECK(run_now(&p, 2, 0, 3, 3, 1) == RP_OK);
+    CHECK(script_info(&p.script, &p.client, 1).sampled == 4);
+    script_close(&p.script);
+    check_group("9 an older poll takes no place");
+}
+
 int main(void) {
     situation_once();
     situation_both_wait();
@@ -226,5 +268,7 @@ int main(void) {
     situation_taken_over();
     situation_now();
     situation_polled();
+    situation_polled_in_a_crowd();
+    situation_older_poll();
     return check_done("test_server_fifo");
 }

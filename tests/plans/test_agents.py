@@ -18,20 +18,21 @@ from pairs import Pair
 from running import Running
 from until import until
 
-from deploy.agents import page_at, seed_of
-from deploy.demo import fresh, parsed
-from deploy.table import table_for
+from deploy.agents import seed_of
+from deploy.demo import fresh, page_at, parsed
+from deploy.table import server_toml, table_for
 from learner.__main__ import main as learner_main
 from learner.evaluate import Verdict
 from learner.joint import Player, of_run, play, players_of, verdict_on, watch
 from learner.judge import save
 from learner.learner import Learner
+from replay_server.support import toml
 from replay_server.training.actions import actions_of
 from replay_server.training.agents import agent_of, make_seat
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import seed_for
 from replay_server.training.presets import preset
-from replay_server.training.runs import Metrics, Run
+from replay_server.training.runs import METRICS, Metrics, Run
 
 TASK = "agents:pairs"
 SEATS = (f"{TASK}#left", f"{TASK}#right")
@@ -63,6 +64,22 @@ def test_what_agents_cannot_share(capsys, monkeypatch, words, said):
     starts."""
     monkeypatch.setattr("deploy.demo.require_installed", lambda plan: None)
     assert said in refused(capsys, *words)
+
+
+def test_a_run_of_agents_is_not_begun_twice(tmp_path, capsys):
+    """Given a folder in which one agent has metrics. Expect another run there to be refused."""
+    (tmp_path / "right").mkdir()
+    (tmp_path / "right" / METRICS).write_text("")
+    assert "holds a run already" in refused(capsys, "--run", str(tmp_path))
+
+
+def test_a_servers_file_says_any_id(tmp_path):
+    """Given an id with quotes. Expect the server's file to be read back with it."""
+    settings = dataclasses.replace(preset("cartpole"), env=f'{TASK}?names=["left","right"]#left')
+    text = server_toml(settings, url="udp://127.0.0.1:0", seed=1)
+    path = tmp_path / "server.toml"
+    path.write_text(text)
+    assert toml.parsed(path)["table"][0]["env"] == settings.env
 
 
 def test_a_queue_is_looked_at_for_each_agent():
@@ -106,10 +123,13 @@ def checkpoints(tmp_path):
     return found
 
 
-def test_joint_episodes_are_those_of_a_plain_loop(checkpoints):
-    """Given two networks. Expect the returns of 12 episodes to be those of a loop that asks each
-    network for one observation at a time."""
+@pytest.mark.parametrize("stays", [False, True])
+def test_joint_episodes_are_those_of_a_plain_loop(checkpoints, stays, monkeypatch):
+    """Given two networks, and a task that empties its agents at an end or does not. Expect the
+    returns of 12 episodes to be those of a loop that asks each network for one observation at a
+    time."""
     players = players_of(list(checkpoints.values()))
+    monkeypatch.setattr("learner.joint.make_task", lambda name: Pair(stays=stays))
     verdict = play(players, 12, "select", seed=3, first=5)
     for i in range(12):
         task = Pair()

@@ -12,10 +12,11 @@ from gymnasium import spaces
 
 class Pair:
     """leaver: `left` ends one step before the others; fewer: `right` is shown nothing at first;
-    names: others than these. Workers here refuse each."""
+    names: others than these. Workers here refuse each. stays: an end is said by flags alone."""
 
-    def __init__(self, leaver=False, fewer=False, names=("left", "right")):
-        self.leaver, self.fewer, self.possible_agents, self.agents = leaver, fewer, names, []
+    def __init__(self, leaver=False, fewer=False, names=("left", "right"), stays=False):
+        self.leaver, self.fewer, self.stays = leaver, fewer, stays
+        self.possible_agents, self.agents = names, []
         self.random = np.random.default_rng()
         self.spaces = {
             "left": (spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(3)),
@@ -63,7 +64,7 @@ class Pair:
         if self.leaver and self.age == self.length - 1:
             terminated["left"] = True
         seen, infos = self._seen(), {agent: {} for agent in self.agents}
-        if over:
+        if over and not self.stays:
             self.agents = []
         return seen, rewards, terminated, truncated, infos
 
