@@ -219,7 +219,8 @@ static void situation_polled(void) {
 }
 
 /* 8. Given the same in a turn in which other answers have taken all packets but one, and a poll
- *    that is let on before one that is not. Expect each answered, or dropped for want of a packet. */
+ *    that is let on before one that is not. Expect each answered, or dropped for want of a
+ *    packet. */
 static void situation_polled_in_a_crowd(void) {
     for (uint64_t pings = 0; pings < 8; pings++) {
         struct pusher p;
