@@ -27,7 +27,7 @@ from actor.env_wire import (
     packed,
     seeds_in,
 )
-from replay_server.training.agents import has_ended, make_task, task_of
+from replay_server.training.agents import has_ended, make_task, stepped, task_of
 from replay_server.training.asking import Question
 from replay_server.training.env_errors import EnvError, environments
 from replay_server.training.loop import Outcome
@@ -69,7 +69,9 @@ class Joint:
                     seen.append(task.reset()[0])
                     self.over[i] = False
                     continue
-                now, reward, *flags, _ = task.step({a: actions[a][i] for a in self.agents})
+                now, reward, *flags, _ = stepped(
+                    task, self.agents, {a: actions[a][i] for a in self.agents}
+                )
                 seen.append(now)
                 self.over[i] = has_ended(self.agents, flags)
                 for agent in self.agents:

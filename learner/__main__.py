@@ -231,6 +231,10 @@ def judge(argv: list[str]) -> int:
     sentence = "Judges all agents of a task together as they learn."
     args = parse(options.Judge, sentence, argv, "replay-server learner judge")
     torch.set_num_threads(1)
+    if args.solve_at is None or not is_joint(args.env):
+        wants = "--solve-at" if is_joint(args.env) else "--env agents:MODULE"
+        print(f"judge: say {wants}, as in docs/training.md, Several agents", file=sys.stderr)
+        return 2
     with Stop() as stop:
         try:
             check_env(args.env)

@@ -17,7 +17,7 @@ import numpy as np
 from learner import checkpoint
 from learner.evaluate import STEPS_MAX, Sight, Verdict, expect_finite
 from learner.judge import SELECT_EPISODES, VERDICT_EPISODES, restored, tried
-from replay_server.training.agents import agent_of, has_ended, make_task, task_of
+from replay_server.training.agents import agent_of, has_ended, make_task, stepped, task_of
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError, environments
 from replay_server.training.envs import seed_for
@@ -119,7 +119,8 @@ def _to_the_end(
         seen, going, start = [], [], False
         for at, i in enumerate(alive):
             with environments(name, "step"):
-                now, rewards, *flags, _ = tasks[i].step({a: actions[a][at] for a in players})
+                chosen = {a: actions[a][at] for a in players}
+                now, rewards, *flags, _ = stepped(tasks[i], list(players), chosen)
                 over = has_ended(list(players), flags)
                 reward = float(np.mean([rewards[agent] for agent in players]))
             expect_finite(name, reward, "reward")
@@ -151,6 +152,10 @@ def watch(run: Run, env: str, mark: float, seed: int, stop: Stop) -> dict[str, A
     """Judges the newest checkpoints in the run's folder, as long as there are newer ones, until the
     mark is reached, as judge.py does for one agent: then the verdict, the event "solved" in the
     run's metrics. None where it was asked to stop. EnvError where they are of another task."""
+    with closing(make_task(env)) as task:
+        missing = [agent for agent in task.possible_agents if not (run.folder / agent).is_dir()]
+    if missing:
+        raise EnvError(f"{run.folder} is no run of {env}: it has no folder {missing[0]}")
     judged: list[Path] = []
     candidates = run.last_step  # those of earlier lives, whose episodes are not played again
     while not stop.wait(LOOK_S):

@@ -88,6 +88,7 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     sample->drawn = 0;
     sample->first_budget = 0;
     sample->unanswered = 0;
+    sample->had_place = 0;
     rp_client_sender_add(client, &ticket->sender);
 }
 
@@ -172,11 +173,10 @@ static int waits_behind(struct rp_client *client, const struct client_ticket *ti
     return i != CLIENT_NONE;
 }
 
-/* Does it wait, and nothing can have been drawn for it? One with a place hears of it by itself. */
-static int waits_undrawn(struct rp_client *client, const struct client_ticket *ticket) {
-    int certain = ticket->blocked.noted == RP_NO_PLACE
-                  && sample_of(client, ticket)->unanswered == 0;
-    return ticket->was_blocked && (certain || !rp_client_sample_at_stake(client, ticket));
+/* Does it wait, as far as it knows without a place? One of a queue that has one hears by itself. */
+static int waits_placeless(struct rp_client *client, const struct client_ticket *ticket) {
+    int placed = ticket->blocked.noted == RP_PLACE && rp_client_sample_at_stake(client, ticket);
+    return ticket->was_blocked && !placed;
 }
 
 /* Those behind others hear it first, as long as these wait. */
@@ -185,7 +185,7 @@ void rp_client_samples_closed(struct rp_client *client) {
         for (uint32_t i = 0; i < client->tickets_max; i++) {
             struct client_ticket *ticket = &client->tickets[i];
             if (ticket->used && ticket->status == RP_PENDING && ticket->op == RP_OP_SAMPLE
-                && (waiting ? waits_undrawn(client, ticket) : waits_behind(client, ticket))) {
+                && (waiting ? waits_placeless(client, ticket) : waits_behind(client, ticket))) {
                 rp_client_ticket_finish(client, ticket,
                                         rp_client_sample_ended(client, ticket, -RP_CLOSED));
             }
@@ -193,29 +193,26 @@ void rp_client_samples_closed(struct rp_client *client) {
     }
 }
 
-/* FORGOTTEN has three causes that are no failure:
+/* FORGOTTEN has two causes that are no failure:
  *
- *   - A request that does not wait any more was told so, and that answer was lost. Where its record
- *     would still be there, nothing was drawn for it.
- *   - A request that waits without a place is forgotten as its id falls behind newer ones. Where no
- *     other question of it is unanswered, nothing was drawn for it: it begins again. (No copy of an
- *     answer is taken twice: client.c drops packets that were seen.)
+ *   - A request that waits without a place is forgotten as its id falls behind newer ones. Nothing
+ *     was drawn for it where it never had a place, as far as it was told, and no question but the
+ *     one that this answers is open. (No copy of an answer is taken twice: client.c drops packets
+ *     that were seen.)
  *   - A batch's record is pushed out as requests that waited are drawn. It is drawn again; of a
- *     queue it is lost, and who asked is told so. */
+ *     queue it is lost, and who asked is told so. How many were drawn meanwhile proves nothing:
+ *     those that were given up may be drawn as well. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
-    int forgotten = status == -RP_FORGOTTEN, gone = rp_client_pushed_out(client, sample);
-    int has_place = ticket->was_blocked && ticket->blocked.noted == RP_PLACE;
-    int told = ticket->was_blocked || ticket->no_wait;
-    int undrawn = told && !has_place && !sample->drawn && sample->unanswered == 1;
-    int given_up = ticket->no_wait && !sample->drawn && (undrawn || !gone);
-    if (forgotten && given_up) {
+    int forgotten = status == -RP_FORGOTTEN;
+    int undrawn = ticket->was_blocked && !sample->had_place && sample->unanswered == 1;
+    int by_us = forgotten && (ticket->was_blocked || rp_client_pushed_out(client, sample));
+    if (forgotten && undrawn && ticket->no_wait) {
         status = rp_client_sample_ended(client, ticket, -RP_BLOCKED);
         rp_client_ticket_finish(client, ticket, status);
     } else if (forgotten && !undrawn && rp_client_sample_at_stake(client, ticket)) {
         rp_client_ticket_finish(client, ticket, status);
-    } else if ((forgotten && (ticket->was_blocked || gone))
-               || sample->restarts++ < CLIENT_RESTARTS_MAX) {
+    } else if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
         rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, status));
@@ -420,6 +417,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_reserved;
     }
     sample->unanswered -= sample->unanswered > 0;
+    sample->had_place |= hold.noted == RP_PLACE;
     if (sample->drawn) { /* an old answer, overtaken by the batch */
         return CLIENT_TAKEN;
     }
@@ -554,7 +552,6 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     case RP_CLOSED: /* it had a place, so nothing was drawn for it */
         ticket->was_blocked = 1;
         ticket->blocked.noted = RP_NO_PLACE;
-        sample_of(client, ticket)->unanswered = 0;
         rp_client_samples_closed(client);
         return CLIENT_TAKEN;
     default:

@@ -340,9 +340,20 @@ static int draw_or_end(struct rp_call *call, const struct rp_table *table,
     if (result != 0) { /* a PUSH was let on, and now it is its turn */
         return result < 0 ? result : 0;
     }
-    use_up(call, call->view.message->id);
+    uint64_t id = call->view.message->id;
+    use_up(call, id);
+    rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number)->given_up = id;
     blocked->noted = RP_GIVEN_UP;
     return rp_serve_hold(call, RP_WAIT_SAMPLE, blocked);
+}
+
+int rp_serve_given_up(struct rp_call *call, const struct rp_table *table) {
+    struct rp_note *note =
+        rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number);
+    struct rp_blocked blocked = {.noted = RP_GIVEN_UP};
+    return note->given_up == call->view.message->id
+               ? rp_serve_hold(call, RP_WAIT_SAMPLE, &blocked)
+               : 0;
 }
 
 /* Where the last turn released as many requests as it may, each turn begins with another table.

@@ -17,7 +17,7 @@ from ..support.values import flag, one_of, real, whole
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 BATCH_DEFAULT = 4096  # items of the largest batch that a client is opened for
 LOST = {
-    _native.NUMBERS[name] for name in ("FORGOTTEN", "SESSION_EXPIRED", "TIMEOUT")
+    _native.NUMBERS[name] for name in ("FORGOTTEN", "SESSION_EXPIRED", "TIMEOUT", "CLOSED")
 }  # with a queue's batch
 POLL_NS = 1_000_000  # a draw that is given up sooner is on its way
 LIMITS = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")

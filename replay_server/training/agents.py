@@ -92,6 +92,24 @@ def _value(text: str) -> Any:
         return text
 
 
+def stepped(task: Any, agents: Sequence[str], actions: Mapping[str, Any]) -> tuple[Any, ...]:
+    """(observations, rewards, terminations, truncations, infos) of a step, by agent; EnvError where
+    the task gives something else, or nothing of an agent."""
+    found = task.step(actions)
+    if not isinstance(found, tuple) or len(found) != 5:
+        count = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
+        raise EnvError(
+            f"step returned {count}: PettingZoo's returns observations, rewards, terminations, "
+            "truncations and infos"
+        )
+    for name, part in zip(("rewards", "terminations", "truncations"), found[1:4], strict=True):
+        if missing := [agent for agent in agents if agent not in part]:
+            raise EnvError(
+                f"step returned no {name} of {missing[0]}: all agents of a task are there"
+            )
+    return found
+
+
 def has_ended(agents: Sequence[str], flags: Sequence[Mapping[str, bool]]) -> bool:
     """Whether a step ended the episode, by the flags of all agents; EnvError where it ended for
     some of them alone: their seats would have nothing to store until the others end."""

@@ -191,7 +191,9 @@ class Judge(Bounded):
 
     run: Path = argument("The run's folder, in which each agent has one of its own.")
     env: str = option("The task: agents:MODULE.", "", shown="ID")
-    solve_at: float = option("Mean over agents of the greedy return that counts as solved.", 0.0)
+    solve_at: float | None = option(
+        "Mean over agents of the greedy return that counts as solved; to be given.", None
+    )
     seed: int = option("Seed of the episodes.", 1)
 
 

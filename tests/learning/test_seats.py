@@ -206,6 +206,17 @@ def test_agents_have_to_end_together():
             joint.step({agent: np.zeros(1, int) for agent in AGENTS})
 
 
+@pytest.mark.parametrize(
+    ("old", "said"), [("four", "step returned 4 values"), ("rewards", "no rewards of right")]
+)
+def test_a_step_that_is_not_pettingzoos(old, said):
+    """Given a task whose step returns something else. Expect a sentence that says what."""
+    joint = Joint(f"{TASK}?old={old}", 1)
+    joint.reset([1])
+    with pytest.raises(EnvError, match=said):
+        joint.step({agent: np.zeros(1, int) for agent in AGENTS})
+
+
 def test_agents_have_to_be_there_at_the_start():
     """Given a task whose first observations leave an agent out. Expect a sentence that says so."""
     with pytest.raises(EnvError, match="shows right nothing: all agents of a task are there"):

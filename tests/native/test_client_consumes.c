@@ -333,8 +333,8 @@ static void situation_closed_elsewhere(void) {
     check_group("12 what may be drawn is not ended by another table");
 }
 
-/* 13. Given a draw that does not wait, and is told so, but that answer is lost: its repeat is
- *     FORGOTTEN. Expect it to end as BLOCKED, since nothing was drawn for it. */
+/* 13. Given a draw that does not wait, and is told so, but that answer is lost. Expect its repeat
+ *     to be told so again. */
 static void situation_told_in_vain(void) {
     struct world *world = opened(13, 64);
     push(world, QUEUE, 3);
@@ -346,7 +346,8 @@ static void situation_told_in_vain(void) {
     world_lose_all(world);
     CHECK(world_wait(world, ticket) == -RP_BLOCKED);
     CHECK(sampled(world, QUEUE) == 0);
-    CHECK(rp_server_counters(world->server)[RP_COUNT_samples_forgotten] == 1);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_samples_forgotten] == 0);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_samples_blocked] == 2);
     world_close(world);
     check_group("13 whose answer was lost learns what became of it");
 }

@@ -262,6 +262,11 @@ def test_a_run_of_agents_is_evaluated_together(checkpoints, tmp_path, capsys):
     assert "left/step-000000000.json, right/step-000000000.json: mean return" in said
     assert learner_main(["evaluate", str(tmp_path), "--video", str(tmp_path / "film.mp4")]) == 2
     assert "is not filmed" in capsys.readouterr().err
+    assert learner_main(["judge", str(tmp_path), "--env", TASK]) == 2
+    assert "say --solve-at" in capsys.readouterr().err
+    nowhere = ["judge", str(tmp_path / "none"), "--env", TASK, "--solve-at", "1"]
+    assert learner_main(nowhere) == 2
+    assert "it has no folder left" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         learner_main(["train", "--env", SEATS[0], "--run", str(tmp_path / "x"), "--solve-at", "1"])
     assert "are judged together" in capsys.readouterr().err

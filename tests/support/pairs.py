@@ -12,10 +12,11 @@ from gymnasium import spaces
 
 class Pair:
     """leaver: `left` ends one step before the others; fewer: `right` is shown nothing at first;
-    names: others than these. Workers here refuse each. stays: an end is said by flags alone."""
+    names: others than these. Workers here refuse each. stays: an end is said by flags alone; old: a
+    step returns "four" values, or no "rewards" of `right`."""
 
-    def __init__(self, leaver=False, fewer=False, names=("left", "right"), stays=False):
-        self.leaver, self.fewer, self.stays = leaver, fewer, stays
+    def __init__(self, leaver=False, fewer=False, names=("left", "right"), stays=False, old=""):
+        self.leaver, self.fewer, self.stays, self.old = leaver, fewer, stays, old
         self.possible_agents, self.agents = names, []
         self.random = np.random.default_rng()
         self.spaces = {
@@ -66,6 +67,10 @@ class Pair:
         seen, infos = self._seen(), {agent: {} for agent in self.agents}
         if over and not self.stays:
             self.agents = []
+        if self.old == "four":
+            return seen, rewards, terminated, infos
+        if self.old == "rewards":
+            del rewards["right"]
         return seen, rewards, terminated, truncated, infos
 
     def close(self):
