@@ -359,7 +359,7 @@ static void sizes_of_the_process(void) {
     char error[256];
     fresh();
     CHECK(rp_region_layout(&config, &region, error) == 0, "%s", error);
-    CHECK(region.bytes - region.volatile_part == 873600, "%llu",
+    CHECK(region.bytes - region.volatile_part == 873728, "%llu",
           (unsigned long long)(region.bytes - region.volatile_part));
     script_open(&script, &config);
     for (uint32_t i = 0; i < 2; i++) {
