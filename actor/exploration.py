@@ -11,6 +11,8 @@ sac, ppo: the policy is random by itself.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from replay_server.training.actions import LOG_STD_LEAST, LOG_STD_MOST, Actions, Bounds, greedy
@@ -35,12 +37,12 @@ def epsilons_of(
     return epsilons(actors * envs, base, power)[actor * envs : (actor + 1) * envs]
 
 
-class Policy:
+class Policy(ABC):
     """Called with values [B, ...] it gives B actions; what comes beside them."""
 
+    @abstractmethod
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """The actions."""
-        raise NotImplementedError
 
     def extras(self) -> dict[str, np.ndarray] | None:
         """{column: [B]} of what is stored beside the newest actions, if anything is."""

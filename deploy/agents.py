@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from deploy.demo import CONFIG, JOINT, LINE_S, Demo, fresh, page_at, page_of, shown
 from deploy.engines import Engine
 from deploy.fleet import EXIT_ASKED_WRONG, RESTARTS_MAX
-from deploy.launch import workers_of
-from deploy.plan import Plan, PlanError
+from deploy.launch import CONFIG, workers_of
+from deploy.page import page_at
+from deploy.plan import JOINT, Plan, PlanError
+from deploy.plan_run import LINE_S, PlanRun, fresh, page_of, shown
 from deploy.processes import Logged
 from replay_server.training import options, runfile
 from replay_server.training.agents import agent_of, make_task, seats_of
@@ -76,25 +77,25 @@ class Agents:
         self.progress, self.begin = Progress(), time.monotonic()
         with contextlib.closing(make_task(settings.env)) as task:
             seats = seats_of(task, settings.env)
-        self.demos: dict[str, Demo] = {}
+        self.runs: dict[str, PlanRun] = {}
         shared: Sequence[str] = ()
         for number, seat in enumerate(seats):
             own = changed(settings, env=seat)
-            demo = self._demo(number, own, plan, tables, shared)
-            shared = shared or workers_of(plan, demo.fleet.engine)
-            self.demos[agent_of(seat)] = demo
+            run = self._run_of(number, own, plan, tables, shared)
+            shared = shared or workers_of(plan, run.fleet.engine)
+            self.runs[agent_of(seat)] = run
         self.metrics = Metrics(folder)
         self.judge: Logged | None = None  # where there is a mark
         self.judges = 0  # that ended
 
-    def _demo(
+    def _run_of(
         self,
         number: int,
         settings: Preset,
         plan: Plan,
         tables: Mapping[str, Any],
         shared: Sequence[str],
-    ) -> Demo:
+    ) -> PlanRun:
         """The run of one agent, which nobody judges by itself."""
         agent = agent_of(settings.env)
         folder, seed = self.folder / agent, seed_of(self.args.seed, number)
@@ -103,14 +104,13 @@ class Agents:
         make_folder(folder)
         values = {**runfile.saved(args), **dataclasses.asdict(settings)}
         options.save(folder / CONFIG, "run", values, **tables)
-        demo = Demo(args, settings, folder, plan, Engine(), shared)
-        demo.progress, demo.name = self.progress, agent
-        return demo
+        named = {"name": agent, "progress": self.progress, "shared": shared}
+        return PlanRun(args, settings, folder, plan, Engine(), **named)
 
     def start_all(self) -> None:
         """Every agent's programs, and who judges them, where there is a mark."""
-        for demo in self.demos.values():
-            demo.start_all()
+        for run in self.runs.values():
+            run.start_all()
         if self.args.solve_at is not None:
             self.start_judge()
 
@@ -118,7 +118,7 @@ class Agents:
         """One goes on with the candidates that the one before it had not judged."""
         words = ("learner", "judge", str(self.folder), "--env", self.settings.env)
         words += ("--solve-at", str(self.args.solve_at), "--seed", str(self.args.seed))
-        first = next(iter(self.demos.values()))
+        first = next(iter(self.runs.values()))
         self.judge = first.fleet.start_beside(JUDGE, words, self.folder)
 
     def look(self) -> None:
@@ -134,9 +134,9 @@ class Agents:
                 f"see {self.judge.log}"
             )
             self.start_judge()
-        for agent, demo in self.demos.items():
+        for agent, run in self.runs.items():
             try:
-                demo.fleet.look()
+                run.fleet.look()
             except RuntimeError as error:
                 raise RuntimeError(f"{agent}: {error}") from error
 
@@ -148,7 +148,7 @@ class Agents:
                 return solved[0]
             self.look()
             over = time.monotonic() - self.begin > self.args.minutes * 60
-            if over or any(demo.used_up() for demo in self.demos.values()):
+            if over or any(run.used_up() for run in self.runs.values()):
                 return None
             if time.monotonic() >= line_at:
                 self.show_progress()
@@ -157,23 +157,23 @@ class Agents:
 
     def env_steps(self) -> int:
         """Steps of the task that its agents have told of."""
-        return min(int(demo.acting().get("step", 0)) for demo in self.demos.values())
+        return min(int(run.acting().get("step", 0)) for run in self.runs.values())
 
     def show_progress(self) -> None:
         """One line: how fast it is stepped, and for each agent what it learns."""
         elapsed = time.monotonic() - self.begin
-        acting = {agent: demo.acting() for agent, demo in self.demos.items()}
+        acting = {agent: run.acting() for agent, run in self.runs.items()}
         if not all(acting.values()):
             return
         rate = min(fresh(line, "perf/env_sps") for line in acting.values())
         parts = []
-        for agent, demo in self.demos.items():
-            sps = fresh(demo.newest("learner", "perf/learner_sps"), "perf/learner_sps")
+        for agent, run in self.runs.items():
+            sps = fresh(run.newest("learner", "perf/learner_sps"), "perf/learner_sps")
             played = shown(acting[agent].get("charts/episodic_return"))
             parts.append(f"{agent}: return {played}, out {sps:4.0f} batches/s")
         judged = [line for line in self.metrics.read(JUDGE) if GREEDY in line]
         greedy = shown(judged[-1][GREEDY] if judged else None)
-        left = next(iter(self.demos.values())).seconds_left(elapsed, next(iter(acting.values())))
+        left = next(iter(self.runs.values())).seconds_left(elapsed, next(iter(acting.values())))
         self.progress.show(
             f"{elapsed:4.0f} s | in {rate:5.0f} steps/s | {' | '.join(parts)} | together, greedy "
             f"{greedy} | at most {clock(left)} more"
@@ -181,12 +181,12 @@ class Agents:
 
     def summary(self, solved: Mapping[str, Any] | None) -> dict[str, Any]:
         """What happened: of all together, and of each agent."""
-        each = {agent: demo.summary(None) for agent, demo in self.demos.items()}
+        each = {agent: run.summary(None) for agent, run in self.runs.items()}
         for one in each.values():
             for name in ("solved", "settings", "commit", "plan", "transport"):
                 del one[name]  # said once, of all
         judged = self.metrics.read(JUDGE)
-        acted = [line for demo in self.demos.values() for line in demo.metrics.read("actor-0")]
+        acted = [line for run in self.runs.values() for line in run.metrics.read("actor-0")]
         first = min((line["time"] for line in acted if "step" in line), default=None)
         trained = solved and first and solved["solved_at"] - first + 1.0
         told = ("checkpoint", "eval_return_mean", "eval_return_min", "eval_episodes")
@@ -210,15 +210,15 @@ class Agents:
     def end(self) -> None:
         """Ends every program but the servers. The first agent's workers are the last to go."""
         self.end_judge()
-        for demo in reversed(self.demos.values()):
-            demo.fleet.end()
+        for run in reversed(self.runs.values()):
+            run.fleet.end()
 
     def close(self) -> None:
         """Ends what there is."""
         self.progress.close()
         self.end_judge()
-        for demo in reversed(self.demos.values()):
-            demo.close()
+        for run in reversed(self.runs.values()):
+            run.close()
 
     def end_judge(self) -> None:
         """Ends who judges, where somebody does."""
@@ -234,9 +234,9 @@ def over_agents(
     with contextlib.ExitStack() as pages, Stop() as stop:
         agents = Agents(args, settings, folder, plan, tables)
         try:
-            for demo in agents.demos.values():
-                page = page_of(demo.args, demo.settings, demo.folder, plan, demo.fleet.running)
-                demo.page = pages.enter_context(page)
+            for run in agents.runs.values():
+                page = page_of(run.args, run.settings, run.folder, plan, run.fleet.running)
+                run.page = pages.enter_context(page)
             agents.start_all()
             solved = agents.watch(stop)
             agents.progress.close()

@@ -22,6 +22,7 @@ from deploy.plan import Plan, Process, require_workers
 from replay_server.training.agents import is_joint, task_of
 
 HOST = "127.0.0.1"
+CONFIG = "config.toml"  # in a run's folder: the options of all its programs
 TOGETHER_S = 600  # an agent's step, which is over when all agents have acted
 OPEN = ("--insecure",)  # to other hosts, where a process is reached from there
 
@@ -117,7 +118,7 @@ def commands(
         words = ("environments", "--env", task_of(env), "--envs", str(share))
         words += ("--protocol", protocol, "--serve", urls[i], *places.open(name))
         found.append(Command(name, "environments", words, process=workers))
-    common = ("--config", str(folder / "config.toml"), "--run", str(folder))
+    common = ("--config", str(folder / CONFIG), "--run", str(folder))
     at = ("--environments", ",".join(urls)) if urls else ()
     if is_joint(env):
         at += ("--step-seconds", str(TOGETHER_S))

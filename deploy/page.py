@@ -54,6 +54,15 @@ def check_address(address: str) -> tuple[str, int]:
     return host, port
 
 
+def page_at(address: str, number: int) -> str:
+    """Where agent `number` has its page: the ports from the given one on; 0 and nowhere stay."""
+    if not address:
+        return ""
+    host, port = check_address(address)
+    named = f"[{host}]" if ":" in host else host
+    return f"{named}:{port + number * (port > 0)}"
+
+
 def require_free(address: str) -> None:
     """ConfigError where a page cannot be served at this address."""
     host, port = check_address(address)

@@ -66,6 +66,9 @@ POLICIES: dict[str, dict[tuple[str, ...], int]] = {
 }
 
 
+JOINT = "environments"  # of a task of several agents, whose actors share the workers
+
+
 class PlanError(ConfigError):
     """A plan that cannot be run: the line, the rule, the nearest legal value."""
 

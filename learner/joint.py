@@ -182,12 +182,13 @@ def verdict_on(
     """Of candidate `number`, from 1: as judge.py's `tried`."""
 
     def episodes(purpose: str) -> Verdict | None:
-        last = purpose == "evaluate"
-        count = VERDICT_EPISODES if last else SELECT_EPISODES
-        first = 0 if last else (number - 1) * SELECT_EPISODES
-        return play(players, count, purpose, seed, first, stop, run.say)
+        first = (number - 1) * SELECT_EPISODES
+        return play(players, SELECT_EPISODES, purpose, seed, first, stop, run.say)
 
     def keep() -> dict[str, str]:
         return {agent: str(player.keep()) for agent, player in players.items()}
 
-    return tried(mark, episodes, keep, run, number)
+    def last_of(kept: dict[str, str]) -> Verdict | None:
+        return play(players, VERDICT_EPISODES, "evaluate", seed, 0, stop, run.say)
+
+    return tried(mark, episodes, keep, last_of, run, number)

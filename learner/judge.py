@@ -94,12 +94,14 @@ def tried(
     mark: float,
     play: Callable[[str], Verdict | None],
     keep: Callable[[], Any],
+    last_of: Callable[[Any], Verdict | None],
     run: Run,
     step: int,
 ) -> dict[str, Any] | None:
     """What a summary says of a candidate that reaches the mark twice and is kept; else None, also
     where it was asked to stop. play: its episodes of a purpose, or None; keep: writes its
-    checkpoint, and says where. Its mean return is logged at `step`."""
+    checkpoint, and says where; last_of: the last episodes, of what was kept. Its mean return is
+    logged at `step`."""
     select = play("select")
     if select is None:
         return None
@@ -118,7 +120,7 @@ def tried(
             f"({error}): training goes on to another one; make room"
         )
         return None
-    last = play("evaluate")
+    last = last_of(kept)
     if last is None:
         return None
     return {
@@ -167,22 +169,17 @@ class Judge:
         self.candidates += 1
 
         def play(purpose: str) -> Verdict | None:
-            if purpose == "evaluate":
-                return self._last_of(Path(kept[0]))
             show = self._looking if purpose == "select" else self._report
             return self.evaluation.run(learner.acting, purpose, self.seed, first, show)
 
-        def keep() -> str:
-            name = f"solved-{learner.step}"
-            kept.append(
-                str(save(learner, self.spec, self.seed, self.run.folder, name, self.candidates))
-            )
-            return kept[0]
+        def keep() -> Path:
+            name, count = f"solved-{learner.step}", self.candidates
+            return save(learner, self.spec, self.seed, self.run.folder, name, count)
 
-        kept: list[str] = []
-        verdict = tried(self.mark, play, keep, self.run, learner.step)
+        verdict = tried(self.mark, play, keep, self._last_of, self.run, learner.step)
         if verdict is not None:
-            verdict = {**verdict, "learner_step": learner.step}
+            kept = str(verdict["checkpoint"])
+            verdict = {**verdict, "learner_step": learner.step, "checkpoint": kept}
             self.run.event(**verdict)
         return verdict
 

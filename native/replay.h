@@ -261,7 +261,7 @@ struct rp_shape { /* of the batches of one plan and size, made once; what it nam
     const struct rp_landing_column *columns; /* their targets are offsets in the slab */
     uint32_t column_count;
     uint32_t item_bytes;
-    uint32_t count; /* items */
+    uint32_t count;    /* items */
     uint32_t consumes; /* as in rp_landing */
     uint64_t keys, masses, behind, ahead, totals, drawables, ages, valid; /* offsets of [count] */
     uint64_t probabilities, weights;

@@ -179,17 +179,16 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
         return;
     }
     int at_once = ticket->no_wait;
-    if (ticket->connect_ns == 0
+    if (ticket->answer_ns == 0
         && (at_once
             || (ticket->op == RP_OP_SAMPLE && rp_client_sample_last_look(client, ticket)))) {
-        uint64_t answer_ns = client->options.connect_timeout_ns;
-        uint64_t most_ns = at_once ? answer_ns : CLIENT_LAST_LOOK_NS;
-        ticket->connect_ns = rp_min(answer_ns, most_ns);
-        rp_client_timer_set(client, &ticket->deadline, client->now_ns + ticket->connect_ns);
+        uint64_t most_ns = at_once ? UINT64_MAX : CLIENT_LAST_LOOK_NS;
+        ticket->answer_ns = rp_min(client->options.connect_timeout_ns, most_ns);
+        rp_client_timer_set(client, &ticket->deadline, client->now_ns + ticket->answer_ns);
         return;
     }
     int full = client->session.full;
-    int waited = ticket->was_blocked && ticket->connect_ns == 0;
+    int waited = ticket->was_blocked && ticket->answer_ns == 0;
     int status = full ? full : waited ? -RP_BLOCKED : -RP_TIMEOUT;
     rp_client_count(client, RP_COUNT_timeouts);
     if (ticket->op == RP_OP_SAMPLE) {

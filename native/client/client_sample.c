@@ -140,10 +140,14 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
+static int was_sent(const struct client_sample *sample) {
+    return sample->first_budget > 0;
+}
+
 int rp_client_sample_at_stake(struct rp_client *client, const struct client_ticket *ticket) {
     const struct client_sample *sample = sample_of(client, ticket);
     return sample->landing.consumes && sample->request.mode != RP_SAMPLE_KEYS
-           && sample->first_budget > 0; /* it was sent */
+           && was_sent(sample);
 }
 
 int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *ticket) {
@@ -164,8 +168,7 @@ int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *t
 
 /* Does another one of its table wait, while it was not sent yet? */
 static int waits_behind(struct rp_client *client, const struct client_ticket *ticket) {
-    int sent = sample_of(client, ticket)->first_budget > 0;
-    uint16_t i = sent ? CLIENT_NONE : client->sample_first;
+    uint16_t i = was_sent(sample_of(client, ticket)) ? CLIENT_NONE : client->sample_first;
     while (i != CLIENT_NONE
            && !(client->tickets[i].was_blocked && client->tickets[i].table == ticket->table)) {
         i = client->tickets[i].next;
@@ -549,15 +552,15 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     case RP_OK: return landed(client, ticket, view);
     case RP_BLOCKED: return blocked(client, ticket, view);
     case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return CLIENT_TAKEN;
-    case RP_CLOSED: /* it had a place, so nothing was drawn for it */
-        ticket->was_blocked = 1;
-        ticket->blocked.noted = RP_NO_PLACE;
-        rp_client_samples_closed(client);
+    default: {
+        int ended = rp_client_sample_ended(client, ticket, -(int)status);
+        if (status == RP_CLOSED) { /* it had a place, whether it heard so or not */
+            ticket->was_blocked = 1;
+            rp_client_samples_closed(client);
+        }
+        rp_client_ticket_finish(client, ticket, ended);
         return CLIENT_TAKEN;
-    default:
-        rp_client_ticket_finish(client, ticket,
-                                rp_client_sample_ended(client, ticket, -(int)status));
-        return CLIENT_TAKEN;
+    }
     }
 }
 

@@ -193,7 +193,7 @@ struct client_ticket {
     /* The last answer was BLOCKED. Until its data come the sample waits, and its draw is still to
      * be counted: by `released`, not by its id. */
     uint8_t was_blocked;
-    uint64_t connect_ns; /* no_wait: how long that is waited for */
+    uint64_t answer_ns;  /* how long an answer is waited for once its time is over; 0: it is not */
     union {
         struct {
             uint8_t name[RP_NAME_BYTES];

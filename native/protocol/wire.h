@@ -358,7 +358,7 @@ enum rp_noted {
 };
 struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to PUSH and SAMPLE */
     uint32_t by_size;   /* 1: the minimum size holds it back */
-    uint32_t noted; /* enum rp_noted */
+    uint32_t noted;     /* enum rp_noted */
     /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on; 0: a PUSH waits for
      * earlier steps of its writer, and no limiter holds it */
     uint64_t need;

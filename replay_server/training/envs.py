@@ -161,9 +161,9 @@ def make_envs(
     if is_joint(env_id):
         make_seat(env_id).reset()  # says where it is played
     if name := torch_task(env_id):
-        from .torch_envs import make_torch_envs
+        from .torch_envs import TorchVector
 
-        return make_torch_envs(name, count, device)
+        return TorchVector(name, count, device)
     return SyncVectorEnv([lambda: make_env(env_id) for _ in range(count)])
 
 

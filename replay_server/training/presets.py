@@ -343,22 +343,11 @@ CARTPOLE_PPO = Preset(
 )
 
 # Two agents: one sees which landmark is meant and can only speak, the other hears and only moves.
-SPEAKER_LISTENER = Preset(
+SPEAKER_LISTENER = dataclasses.replace(
+    CARTPOLE,
     env="agents:mpe2.simple_speaker_listener_v4",
-    network="mlp",
-    hidden=(128, 128),
-    n=3,
     gamma=0.95,
-    capacity=100_000,
-    min_size=1_000,
-    batch=128,
     steps_per_update=8.0,
-    learning_rate=5e-4,
-    target_every=250,
-    envs=8,
-    pull_every=400,
-    publish_every=20,
-    env_steps=1_500_000,
     mark=-12.0,
 )
 

@@ -16,9 +16,9 @@ from gymnasium.wrappers import TimeLimit
 from until import until
 
 from deploy import sync
-from deploy.demo import Demo
 from deploy.fleet import killed
 from deploy.launch import Command
+from deploy.plan_run import PlanRun
 from deploy.processes import Process
 from deploy.table import TABLE, table_for
 from learner import checkpoint, evaluate
@@ -106,7 +106,7 @@ def test_a_judge_shows_how_far_it_is(made, monkeypatch, capsys):
     """Given an evaluation of the newest weights. Expect the step it is at on the learner's line,
     and the same of the demo."""
     folder = made.judge.run.folder
-    demo = Demo(options.Demo(run=folder), SETTINGS, folder)
+    demo = PlanRun(options.Demo(run=folder), SETTINGS, folder)
     demo.progress.every_s = 0.0
     monkeypatch.setattr(Endless, "at", made.stop.event.set)
     made.judge.verdict_on(made.learner)
@@ -235,7 +235,7 @@ def test_a_demo_says_what_it_killed_and_what_is_lost(tmp_path, monkeypatch, caps
     Expect a sentence each: who was killed, and since which step a learner's work is lost."""
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
     deaf += "; signal.pause()"
-    demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path)
+    demo = PlanRun(options.Demo(run=tmp_path), SETTINGS, tmp_path)
     for name in ("learner", "actor"):
         process = Process(name, [sys.executable, "-c", deaf], tmp_path / f"{name}.log")
         monkeypatch.setattr(process, "end", lambda real=process.end: real(0.0))

@@ -29,8 +29,8 @@ from until import until
 
 from actor.__main__ import Program as Actor
 from deploy import demo as demo_module
-from deploy.demo import Demo
 from deploy.plan import load
+from deploy.plan_run import PlanRun
 from deploy.processes import Process
 from deploy.sync import InTurn, Watch, in_turn
 from deploy.table import server_toml, table_for
@@ -409,7 +409,7 @@ def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):
     would give up in the minutes it has nothing to say, and none after its summary; in the summary,
     no datagram refused."""
     args = options.Demo(run=tmp_path)
-    demo = Demo(args, SETTINGS, tmp_path)
+    demo = PlanRun(args, SETTINGS, tmp_path)
     with Server([table_for(SETTINGS)], "udp://127.0.0.1:0") as server:
         monkeypatch.setattr(demo.fleet, "start", lambda *_: None)
         monkeypatch.setattr(demo.fleet, "wait_for_address", lambda _: server.address)
@@ -423,7 +423,7 @@ def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):
 
 def test_waiting_is_that_of_the_learners_who_draw(tmp_path):
     """Given one that keeps the weights and logs no waiting, and two that draw. Expect a mean."""
-    demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path, load("central"))
+    demo = PlanRun(options.Demo(run=tmp_path), SETTINGS, tmp_path, load("central"))
     assert demo.waiting() == 0.0
     for name, share in (("learner", None), ("learner-1", 0.5), ("learner-2", 0.1)):
         run = Run(tmp_path, name, {}, tensorboard=False)
@@ -437,7 +437,8 @@ def test_waiting_is_that_of_the_learners_who_draw(tmp_path):
 def test_a_run_ends_when_all_steps_are_played(tmp_path, limited, ends):
     """Given actors that played all their steps, and a learner that goes on. Expect the run to go on
     while a limiter will end that, and to end where nothing would."""
-    demo = Demo(options.Demo(run=tmp_path), changed(SETTINGS, steps_per_update=limited), tmp_path)
+    settings = changed(SETTINGS, steps_per_update=limited)
+    demo = PlanRun(options.Demo(run=tmp_path), settings, tmp_path)
     learner, actor = (Run(tmp_path, n, {}, tensorboard=False) for n in ("learner", "actor-0"))
     learner.log(10, **{"perf/learner_sps": 50.0})
     assert not demo.used_up()
@@ -465,7 +466,7 @@ def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
     said, spec = [], table_for(SETTINGS).step
     run = Run(tmp_path, "learner", {}, tensorboard=False)
     judge = solved.Judge(SETTINGS, spec, mark=0.0, seed=1, run=run, show=said.append)
-    demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path)
+    demo = PlanRun(options.Demo(run=tmp_path), SETTINGS, tmp_path)
     demo.progress.every_s = 0.0
 
     def look(*far, real=judge._report):

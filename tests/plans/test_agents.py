@@ -19,7 +19,9 @@ from running import Running
 from until import until
 
 from deploy.agents import seed_of
-from deploy.demo import fresh, page_at, parsed
+from deploy.demo import parsed
+from deploy.page import page_at
+from deploy.plan_run import fresh
 from deploy.table import server_toml, table_for
 from learner.__main__ import main as learner_main
 from learner.evaluate import Verdict
