@@ -15,6 +15,7 @@ of its own: the asker's name begins with "AGENT/" (seats.py).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,6 +71,17 @@ def observation_of(
         what = "nothing" if found is None else list(found.shape)
         raise EnvError(f"{name!r}: expected {list(shape)}, got {what}")
     return found
+
+
+def asker_of(agent: str) -> bytes:
+    """A name for who asks for this agent, which nobody else has."""
+    return f"{agent}/".encode() + os.urandom(16)
+
+
+def agent_in(who: bytes) -> str:
+    """Whose asker it is; "" of one that asks for no agent."""
+    agent, slash, _ = who.partition(b"/")
+    return agent.decode(errors="replace") if slash else ""
 
 
 def seeds_in(body: bytes, count: int) -> list[int] | None:

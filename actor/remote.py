@@ -9,7 +9,6 @@ EnvironmentsLost. Its episodes are gone, so the actor begins new ones with all o
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from actor.env_wire import (
     REFUSED,
     RESET,
     STEP,
+    asker_of,
     leaves_of,
     observation_of,
     outcome_of,
@@ -129,7 +129,7 @@ class RemoteVector(VectorEnv):
         self.action_space = batch_space(self.single_action_space, count)
         self.workers: list[Worker] = []
         agent = agent_of(env_id) if is_joint(env_id) else ""
-        name = f"{agent}/".encode() + os.urandom(16) if agent else b""
+        name = asker_of(agent) if agent else b""
         try:
             for url in urls:
                 self.workers.append(Worker(url, stopped, name))

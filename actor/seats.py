@@ -22,6 +22,7 @@ from actor.env_wire import (
     RESET,
     STEP,
     actions_in,
+    agent_in,
     leaves_of,
     outcome_body,
     packed,
@@ -115,12 +116,19 @@ class Seats:
 
     def answers(self, question: Question) -> list[Answer]:
         """What can be answered now that this was asked: nothing, while another seat is silent."""
-        agent = question.who.partition(b"/")[0].decode(errors="replace")
+        agent = agent_in(question.who)
         if question.again and question.who == self.players.get(agent):
             return [(question, *self.last[agent])]
         try:
             if agent not in self.joint.agents:
-                raise EnvError(f"no agent {agent!r} here: {', '.join(self.joint.agents)}")
+                what = (
+                    f"no agent {agent!r} here"
+                    if agent
+                    else "an actor has to say whose seat it plays"
+                )
+                raise EnvError(
+                    f"{what}: --env {self.joint.env_id}#{' or #'.join(self.joint.agents)}"
+                )
             if question.verb == HELLO:
                 return [(question, HELLO, self._hello(agent))]
             if question.verb == RESET:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +183,10 @@ def evaluated(argv: list[str]) -> int:
         return 2
     with Progress() as progress:
         try:
-            if together := joint.of_run(args.checkpoint):
-                return evaluated_together(together, args)
-            path = checkpoint.of(args.checkpoint, lambda line: progress.say(f"evaluate: {line}"))
+            tell = partial(_evaluating, progress)
+            if together := joint.of_run(args.checkpoint, tell):
+                return evaluated_together(together, args, progress)
+            path = checkpoint.of(args.checkpoint, tell)
             if args.checkpoint.is_dir() and not path.stem.startswith("solved-"):
                 progress.say(f"evaluate: no whole solved checkpoint yet: judging {path.stem}")
             film = None if args.video is None else Film(args.video)
@@ -194,7 +196,7 @@ def evaluated(argv: list[str]) -> int:
                 args.seed,
                 film=film,
                 show=lambda far: progress.show(f"evaluate: {far}"),
-                say=lambda line: progress.say(f"evaluate: {line}"),
+                say=tell,
             )
         except (WeightsError, VideoError, EnvError) as error:
             progress.close()
@@ -213,11 +215,22 @@ def evaluated(argv: list[str]) -> int:
     return 0
 
 
-def evaluated_together(paths: list[Path], args: options.Evaluate) -> int:
+def _evaluating(progress: Progress, line: str) -> None:
+    progress.say(f"evaluate: {line}")
+
+
+def evaluated_together(paths: list[Path], args: options.Evaluate, progress: Progress) -> int:
     """The same of the agents of one run, each by its own checkpoint."""
     if args.video is not None:
         raise VideoError("--video: a task of several agents is not filmed; leave it out")
-    returns = joint.play(joint.players_of(paths), args.episodes, "evaluate", args.seed).returns
+    returns = joint.play(
+        joint.players_of(paths),
+        args.episodes,
+        "evaluate",
+        args.seed,
+        say=partial(_evaluating, progress),
+        show=lambda far: progress.show(f"evaluate: {far}"),
+    ).returns
     names = ", ".join(f"{path.parts[-3]}/{path.name}" for path in paths)
     print(
         f"{names}: mean return {returns.mean():.1f}, least {returns.min():.1f}, {len(returns)} "
@@ -244,7 +257,7 @@ def judge(argv: list[str]) -> int:
                 verdict = joint.watch(run, args.env, args.solve_at, args.seed, stop)
             finally:
                 run.close()
-        except (EnvError, ReplayError, OSError) as error:
+        except (EnvError, ReplayError, WeightsError, OSError) as error:
             print(f"judge: {error}", file=sys.stderr)
             return 2
     if verdict is not None:

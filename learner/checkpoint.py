@@ -105,7 +105,7 @@ def prune(folder: Path, keep: int, saved: str = "", pattern: str = "step-*.json"
     """
     found = sorted(folder.glob(pattern), key=lambda sidecar: (sidecar.stem == saved, sidecar.stem))
     for sidecar in found[:-keep] if keep else []:
-        _delete(sidecar)
+        delete(sidecar)
 
 
 def make_room(folder: Path, pattern: str = "step-*.json") -> str | None:
@@ -116,12 +116,12 @@ def make_room(folder: Path, pattern: str = "step-*.json") -> str | None:
     if not others:
         return None
     gone = next((each for each in others if not _is_whole(each)), others[0])
-    _delete(gone)
+    delete(gone)
     return gone.stem
 
 
-def _delete(sidecar: Path) -> None:
-    """The JSON goes first."""
+def delete(sidecar: Path) -> None:
+    """Both files of a checkpoint; the JSON goes first."""
     sidecar.unlink(missing_ok=True)
     sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
 

@@ -119,43 +119,37 @@ class Sight:
         return greedy(values, self.actions)
 
 
-class Evaluation:
-    """Environments kept for several evaluations of one kind.
+class Episodes:
+    """Environments side by side, and the sight by which they are played; close them.
 
-    stop: ends one that is under way. say: gets a sentence, once, where STEPS_MAX ended episodes.
+    limited: whether their episodes are sure to end. stop: ends what is under way. say: gets a
+    sentence, once, where STEPS_MAX ended episodes.
     """
 
     def __init__(
         self,
-        settings: Preset,
-        spec: Spec,
+        name: str,
+        envs: list[Env],
+        sight: Any,
         *,
-        episodes: int,
+        limited: bool,
         film: Film | None = None,
         stop: Stop | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        self.stop, self.say, self.told = stop, say, False
-        self.film, self.name = film, settings.env
-        name, protocol = settings.env, settings.protocol
-        self.envs: list[Env] = [make_env(name, protocol=protocol) for _ in range(episodes)]
-        if film is not None:
-            self.envs[0].close()
-            self.envs[0] = make_env(name, "rgb_array", protocol=protocol)
-        self.actions = actions_of(self.envs[0], settings.algorithm)
-        self.limited = has_time_limit(self.envs[0])
-        self.sight = Sight(settings, spec, episodes, self.actions)
+        self.name, self.envs, self.sight, self.limited = name, envs, sight, limited
+        self.film, self.stop, self.say, self.told = film, stop, say, False
 
     def run(
         self,
-        network: torch.nn.Module,
+        network: Any,
         purpose: str,
         seed: int,
         first: int = 0,
         show: Callable[[str], None] | None = None,
     ) -> Verdict | None:
         """Episodes first, first + 1, ... of `purpose`, greedily, to their ends; None where it was
-        asked to stop before.
+        asked to stop before. network: what the sight acts by.
 
         show: gets how far it is, now and then.
         """
@@ -230,3 +224,26 @@ class Evaluation:
         """Closes the environments."""
         for env in self.envs:
             env.close()
+
+
+class Evaluation(Episodes):
+    """Of one agent: environments kept for several evaluations of one kind."""
+
+    def __init__(
+        self,
+        settings: Preset,
+        spec: Spec,
+        *,
+        episodes: int,
+        film: Film | None = None,
+        stop: Stop | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        name, protocol = settings.env, settings.protocol
+        envs: list[Env] = [make_env(name, protocol=protocol) for _ in range(episodes)]
+        if film is not None:
+            envs[0].close()
+            envs[0] = make_env(name, "rgb_array", protocol=protocol)
+        sight = Sight(settings, spec, episodes, actions_of(envs[0], settings.algorithm))
+        limited = has_time_limit(envs[0])
+        super().__init__(name, envs, sight, limited=limited, film=film, stop=stop, say=say)

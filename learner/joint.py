@@ -12,20 +12,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from learner import checkpoint
-from learner.evaluate import STEPS_MAX, Sight, Verdict, expect_finite
+from learner.evaluate import Episodes, Sight, Verdict
 from learner.judge import SELECT_EPISODES, VERDICT_EPISODES, restored, tried
 from replay_server.training.agents import agent_of, has_ended, make_task, stepped, task_of
 from replay_server.training.contact import Stop
-from replay_server.training.env_errors import EnvError, environments
-from replay_server.training.envs import seed_for
+from replay_server.training.env_errors import EnvError
 from replay_server.training.runs import Run
 from replay_server.training.weights import WeightsError
 
 LOOK_S = 1.0  # between looks for newer checkpoints
-Observed = Mapping[str, Any]  # by agent
 
 
 class Player:
@@ -36,19 +35,50 @@ class Player:
         self.settings, self.spec, self.learner = restored(self.tensors, self.document)
         self.seat, self.folder = self.settings.env, path.parent
 
-    def begin(self, episodes: int) -> None:
-        """So many are to be played."""
-        self.sight = Sight(self.settings, self.spec, episodes, self.learner.actions)
-
-    def act(self, at: np.ndarray) -> np.ndarray:
-        """What it does in the episodes `at`."""
-        return self.sight.act(self.learner.acting, at)
-
     def keep(self) -> Path:
         """Its checkpoint under a name that no learner deletes."""
-        named = {"tensors", "sha256"}
-        document = {name: value for name, value in self.document.items() if name not in named}
-        return checkpoint.save(self.folder, f"solved-{self.learner.step}", self.tensors, document)
+        return checkpoint.save(
+            self.folder, f"solved-{self.learner.step}", self.tensors, self.document
+        )
+
+
+class Together(gymnasium.Env):
+    """A task as one environment: an action is that of every agent, a reward the mean of theirs."""
+
+    def __init__(self, env_id: str) -> None:
+        self.task = make_task(env_id)
+        self.agents: list[str] = list(self.task.possible_agents)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self.task.reset(seed=seed)[0], {}
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        now, rewards, *flags, _ = stepped(self.task, self.agents, action)
+        mean = float(np.mean([rewards[agent] for agent in self.agents]))
+        return now, mean, has_ended(self.agents, flags), False, {}
+
+    def close(self) -> None:
+        self.task.close()
+
+
+class JointSight:
+    """What the players see in each of `episodes` episodes, and what they do then."""
+
+    def __init__(self, players: Mapping[str, Player], episodes: int) -> None:
+        self.sights = {
+            agent: Sight(player.settings, player.spec, episodes, player.learner.actions)
+            for agent, player in players.items()
+        }
+
+    def see(self, observations: list[Any], at: np.ndarray, *, start: bool) -> None:
+        """As Sight's; an observation is that of every agent."""
+        for agent, sight in self.sights.items():
+            sight.see([each[agent] for each in observations], at, start=start)
+
+    def act(self, players: Mapping[str, Player], at: np.ndarray) -> list[dict[str, Any]]:
+        """{agent: its action} in each of the episodes `at`."""
+        chosen = {a: sight.act(players[a].learner.acting, at) for a, sight in self.sights.items()}
+        return [{agent: actions[i] for agent, actions in chosen.items()} for i in range(len(at))]
 
 
 def players_of(paths: Sequence[Path]) -> dict[str, Player]:
@@ -73,79 +103,34 @@ def play(
     first: int = 0,
     stop: Stop | None = None,
     say: Callable[[str], None] = print,
+    show: Callable[[str], None] | None = None,
 ) -> Verdict | None:
-    """Episodes first, first + 1, ... of `purpose`; None where it was asked to stop before. `say`
-    gets what they were cut off at."""
+    """Episodes first, first + 1, ... of `purpose`, as `Episodes.run`."""
     name = task_of(next(iter(players.values())).seat)
-    tasks = [make_task(name) for _ in range(episodes)]
-    for player in players.values():
-        player.begin(episodes)
-    try:
-        with environments(name, "reset"):
-            seen = [
-                task.reset(seed=seed_for(purpose, seed, first + i))[0]
-                for i, task in enumerate(tasks)
-            ]
-        return _to_the_end(name, tasks, players, seen, stop, say)
-    finally:
-        for task in tasks:
-            task.close()
+    envs: list[gymnasium.Env] = [Together(name) for _ in range(episodes)]
+    sight = JointSight(players, episodes)
+    with closing(Episodes(name, envs, sight, limited=False, stop=stop, say=say)) as all_of_them:
+        return all_of_them.run(players, purpose, seed, first, show)
 
 
-def _to_the_end(
-    name: str,
-    tasks: list[Any],
-    players: Mapping[str, Player],
-    seen: list[Observed],
-    stop: Stop | None,
-    say: Callable[[str], None],
-) -> Verdict | None:
-    """Until all episodes ended, or took STEPS_MAX."""
-    returns, lengths = np.zeros(len(tasks)), np.zeros(len(tasks), np.int64)
-    alive, start = np.arange(len(tasks)), True
-    while len(alive):
-        if stop is not None and stop.asked:
-            return None
-        if lengths.max() >= STEPS_MAX:
-            say(
-                f"environment {name!r}: {len(alive)} of {len(tasks)} greedy episodes went on after "
-                f"{STEPS_MAX:,} steps: they are judged as if they had ended there; give it a limit"
-            )
-            break
-        actions = {}
-        for agent, player in players.items():
-            player.sight.see([each[agent] for each in seen], alive, start=start)
-            actions[agent] = player.act(alive)
-        seen, going, start = [], [], False
-        for at, i in enumerate(alive):
-            with environments(name, "step"):
-                chosen = {a: actions[a][at] for a in players}
-                now, rewards, *flags, _ = stepped(tasks[i], list(players), chosen)
-                over = has_ended(list(players), flags)
-                reward = float(np.mean([rewards[agent] for agent in players]))
-            expect_finite(name, reward, "reward")
-            returns[i] += reward
-            lengths[i] += 1
-            if not over:
-                going.append(i)
-                seen.append(now)
-        alive = np.array(going, np.int64)
-    return Verdict(returns, lengths)
-
-
-def newest_of(folder: Path, env: str) -> list[Path]:
-    """The newest checkpoint of each agent of a task, below RUN/AGENT; [] until all have one."""
-    with closing(make_task(env)) as task:
-        agents = list(task.possible_agents)
-    found = [checkpoint.latest(folder / agent / "checkpoints") for agent in agents]
+def newest_of(folders: Sequence[Path]) -> list[Path]:
+    """The newest checkpoint of each agent, of these folders; [] until all have one."""
+    found = [checkpoint.latest(folder / "checkpoints") for folder in folders]
     return [path for path in found if path is not None] if all(found) else []
 
 
-def of_run(folder: Path) -> list[Path]:
-    """The checkpoint of each agent in the folder of such a run, solved ones first; [] in others."""
-    if not folder.is_dir() or (folder / "checkpoints").is_dir():
+def of_run(folder: Path, say: Callable[[str], None] = lambda line: None) -> list[Path]:
+    """The checkpoint of each agent in the folder of such a run: those that solved it, where all
+    have one, else the newest; [] of other folders. `say`: as checkpoint.of's."""
+    places = sorted(path.parent for path in folder.glob("*/checkpoints"))
+    if not places or (folder / "checkpoints").is_dir():
         return []
-    return [checkpoint.of(path.parent) for path in sorted(folder.glob("*/checkpoints"))]
+    if all(any(place.glob("checkpoints/solved-*.json")) for place in places):
+        return [checkpoint.of(place, say) for place in places]
+    found = [checkpoint.latest(place / "checkpoints", say) for place in places]
+    if missing := [place for place, path in zip(places, found, strict=True) if path is None]:
+        raise WeightsError(f"no whole checkpoint in {missing[0]}; train first")
+    return [path for path in found if path is not None]
 
 
 def watch(run: Run, env: str, mark: float, seed: int, stop: Stop) -> dict[str, Any] | None:
@@ -153,18 +138,20 @@ def watch(run: Run, env: str, mark: float, seed: int, stop: Stop) -> dict[str, A
     mark is reached, as judge.py does for one agent: then the verdict, the event "solved" in the
     run's metrics. None where it was asked to stop. EnvError where they are of another task."""
     with closing(make_task(env)) as task:
-        missing = [agent for agent in task.possible_agents if not (run.folder / agent).is_dir()]
-    if missing:
-        raise EnvError(f"{run.folder} is no run of {env}: it has no folder {missing[0]}")
+        folders = [run.folder / agent for agent in task.possible_agents]
+    if missing := [folder for folder in folders if not folder.is_dir()]:
+        raise EnvError(f"{run.folder} is no run of {env}: it has no folder {missing[0].name}")
     judged: list[Path] = []
     candidates = run.last_step  # those of earlier lives, whose episodes are not played again
     while not stop.wait(LOOK_S):
-        newest = newest_of(run.folder, env)
+        newest = newest_of(folders)
         if not newest or newest == judged:
             continue
         try:
             players = players_of(newest)
         except WeightsError:
+            if all(path.exists() for path in newest):
+                raise
             continue  # its learner deleted one meanwhile: there are newer ones
         if (of := task_of(next(iter(players.values())).seat)) != task_of(env):
             raise EnvError(f"{run.folder} is a run of {of}, and --env {env} is another task")
@@ -176,6 +163,19 @@ def watch(run: Run, env: str, mark: float, seed: int, stop: Stop) -> dict[str, A
     return None
 
 
+def kept(players: Mapping[str, Player]) -> dict[str, str]:
+    """{agent: where its checkpoint is kept} of all; OSError where not all can be, and then none."""
+    found: dict[str, Path] = {}
+    try:
+        for agent, player in players.items():
+            found[agent] = player.keep()
+    except OSError:
+        for path in found.values():
+            checkpoint.delete(path)
+        raise
+    return {agent: str(path) for agent, path in found.items()}
+
+
 def verdict_on(
     players: Mapping[str, Player], number: int, run: Run, mark: float, seed: int, stop: Stop
 ) -> dict[str, Any] | None:
@@ -185,10 +185,7 @@ def verdict_on(
         first = (number - 1) * SELECT_EPISODES
         return play(players, SELECT_EPISODES, purpose, seed, first, stop, run.say)
 
-    def keep() -> dict[str, str]:
-        return {agent: str(player.keep()) for agent, player in players.items()}
-
-    def last_of(kept: dict[str, str]) -> Verdict | None:
+    def last_of(_: dict[str, str]) -> Verdict | None:
         return play(players, VERDICT_EPISODES, "evaluate", seed, 0, stop, run.say)
 
-    return tried(mark, episodes, keep, last_of, run, number)
+    return tried(mark, episodes, lambda: kept(players), last_of, run, number)

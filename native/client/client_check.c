@@ -67,6 +67,17 @@ static void check_slots(const struct rp_client *client) {
     }
 }
 
+/* One that waits is drawn for by what it asked; one that was not sent asked nothing; and something
+ * will move each that is under way. */
+static void check_sample(const struct rp_client *client, const struct client_ticket *ticket) {
+    const struct client_sample *sample = &client->slots[ticket->slot].sample;
+    assert(!(sample->drawn && ticket->was_blocked));
+    assert(ticket->id != 0 || (sample->unanswered == 0 && !sample->had_place));
+    assert(ticket->again.position == 0 || ticket->was_blocked);
+    assert(ticket->id == 0 || ticket->flights != CLIENT_NONE || ticket->again.position > 0
+           || ticket->sender.listed);
+}
+
 static void check_tickets(const struct rp_client *client) {
     for (uint32_t i = 0; i < client->tickets_max; i++) {
         const struct client_ticket *ticket = &client->tickets[i];
@@ -83,6 +94,9 @@ static void check_tickets(const struct rp_client *client) {
         assert((ticket->slot != CLIENT_NONE) == fetches);
         if (fetches && ticket->id != 0) {
             check_fetch(client, ticket);
+        }
+        if (ticket->op == RP_OP_SAMPLE) {
+            check_sample(client, ticket);
         }
     }
 }

@@ -18,10 +18,11 @@ uint64_t rp_client_draw_clock(const struct rp_client *client) {
 
 /* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
 int rp_client_waits_here(const struct client_ticket *ticket) {
-    return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
+    return ticket->was_blocked && ticket->blocked.noted == RP_NO_PLACE
+           && ticket->flights == CLIENT_NONE;
 }
 
-/* How many have a place in the server's queue, so that the server may draw them at any moment. */
+/* How many the server may draw at any moment: they have a place, or may have by now. */
 static uint32_t coming(const struct rp_client *client) {
     uint32_t count = 0;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
@@ -57,7 +58,7 @@ static void ask_early(struct rp_client *client, const struct client_ticket *but)
     uint64_t now = rp_client_draw_clock(client);
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         struct client_ticket *ticket = &client->tickets[i];
-        if (ticket != but && ticket->was_blocked && ticket->blocked.noted
+        if (ticket != but && ticket->was_blocked && ticket->blocked.noted == RP_PLACE
             && ticket->flights == CLIENT_NONE
             && now - sample_of(client, ticket)->drawn_after
                    >= client->session.opened.records / 2) {

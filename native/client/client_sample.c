@@ -176,10 +176,11 @@ static int waits_behind(struct rp_client *client, const struct client_ticket *ti
     return i != CLIENT_NONE;
 }
 
-/* Does it wait, as far as it knows without a place? One of a queue that has one hears by itself. */
+/* Does it wait without a place? One of a queue that has one, or may have one since a question of it
+ * is under way, hears by itself that it has not been drawn. */
 static int waits_placeless(struct rp_client *client, const struct client_ticket *ticket) {
-    int placed = ticket->blocked.noted == RP_PLACE && rp_client_sample_at_stake(client, ticket);
-    return ticket->was_blocked && !placed;
+    int may_be_drawn = ticket->blocked.noted == RP_PLACE || ticket->flights != CLIENT_NONE;
+    return ticket->was_blocked && !(may_be_drawn && rp_client_sample_at_stake(client, ticket));
 }
 
 /* Those behind others hear it first, as long as these wait. */
@@ -199,9 +200,9 @@ void rp_client_samples_closed(struct rp_client *client) {
 /* FORGOTTEN has two causes that are no failure:
  *
  *   - A request that waits without a place is forgotten as its id falls behind newer ones. Nothing
- *     was drawn for it where it never had a place, as far as it was told, and no question but the
- *     one that this answers is open. (No copy of an answer is taken twice: client.c drops packets
- *     that were seen.)
+ *     was drawn for it if every question but the one that this answers was answered BLOCKED, none
+ *     of them with a place. (No copy of an answer is taken twice: client.c drops packets that were
+ *     seen.)
  *   - A batch's record is pushed out as requests that waited are drawn. It is drawn again; of a
  *     queue it is lost, and who asked is told so. How many were drawn meanwhile proves nothing:
  *     those that were given up may be drawn as well. */
@@ -429,9 +430,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     ticket->tries = 0;
     ticket->blocked = hold;
     ticket->was_blocked = 1;
-    if (sample->unanswered == 0) { /* it has no record: the draws before lie behind none */
-        sample->drawn_after = sample->asked_at;
-    }
+    sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
     if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* this answers an older question */

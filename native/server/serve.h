@@ -104,9 +104,9 @@ int rp_serve_drop(struct rp_call *call, enum rp_counter reason);
  * that keeps its place; nothing is written. */
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked);
-/* A SAMPLE whose id is used up: the bytes of its BLOCKED answer, which is written, where it was
- * given up and no later one of its session at this table; else 0. */
-int rp_serve_given_up(struct rp_call *call, const struct rp_table *table);
+/* A SAMPLE of `count` whose id is used up: the bytes of its BLOCKED answer, which is written, where
+ * it is the one that this session gave up last at this table; else 0. */
+int rp_serve_given_up(struct rp_call *call, const struct rp_table *table, uint32_t count);
 /* Behind the answer to a PUSH that was admitted for a waiting SAMPLE's sake: draws that SAMPLE. */
 void rp_serve_pair(struct rp_call *call);
 /* Writes the BLOCKED answer and counts it. Returns its bytes. */

@@ -174,7 +174,7 @@ int rp_serve_sample(struct rp_call *call) {
     }
     if (seen(rp_serve_session(call), id)
         && !rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table->number, id)) {
-        int told = request->now ? rp_serve_given_up(call, table) : 0;
+        int told = request->now ? rp_serve_given_up(call, table, request->count) : 0;
         return told ? told : forgotten(call);
     }
     return serve_new(call, table, request);

@@ -15,6 +15,9 @@
  * admitted, and the sample is drawn right behind it, before any other datagram is served: so it
  * cannot be withdrawn in between. A push is also admitted where nothing can be drawn, whatever the
  * limiter says.
+ *
+ * A SAMPLE with `now` does not wait: it meets the first PUSH that does, or its id is given up as by
+ * CANCEL, which is served here too.
  */
 #include <assert.h>
 #include <string.h>
@@ -347,13 +350,17 @@ static int draw_or_end(struct rp_call *call, const struct rp_table *table,
     return rp_serve_hold(call, RP_WAIT_SAMPLE, blocked);
 }
 
-int rp_serve_given_up(struct rp_call *call, const struct rp_table *table) {
-    struct rp_note *note =
-        rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number);
-    struct rp_blocked blocked = {.noted = RP_GIVEN_UP};
-    return note->given_up == call->view.message->id
-               ? rp_serve_hold(call, RP_WAIT_SAMPLE, &blocked)
-               : 0;
+int rp_serve_given_up(struct rp_call *call, const struct rp_table *table, uint32_t count) {
+    struct rp_blocked blocked;
+    uint64_t given_up =
+        rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number)->given_up;
+    if (given_up != call->view.message->id) {
+        return 0;
+    }
+    limiter_may(table, RP_WAIT_SAMPLE, count, &blocked);
+    blocked.need += blocked.need == 0; /* it could go on by now, under another id */
+    blocked.noted = RP_GIVEN_UP;
+    return rp_serve_hold(call, RP_WAIT_SAMPLE, &blocked);
 }
 
 /* Where the last turn released as many requests as it may, each turn begins with another table.

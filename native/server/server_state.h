@@ -134,7 +134,7 @@ struct rp_note { /* volatile: the place in a queue of one session, table and kin
     uint64_t since_ns; /* when the place was taken */
     uint64_t lapse_ns; /* when it is given up, unless it is asked for again */
     uint64_t items;    /* SAMPLE: to be drawn; PUSH: to be created */
-    uint64_t given_up; /* SAMPLE: the newest one with `now` that was told so, whatever waits */
+    uint64_t given_up; /* SAMPLE: the one with `now` that was told so last, whatever waits */
     struct rp_sample request; /* PUSH: its epoch alone */
     uint32_t previous; /* neighbours in its queue; RP_NOBODY at the ends */
     uint32_t next;

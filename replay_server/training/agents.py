@@ -131,9 +131,10 @@ class Seat(gymnasium.Env):
 
     def reset(self, **named: Any) -> Any:
         raise EnvError(
-            f"{self.env_id} is one seat of a task, which is stepped when all agents act: start "
-            f"`replay-server environments --env '{task_of(self.env_id)}'` and give each agent's "
-            f"actor its --environments; `replay-server run --env '{task_of(self.env_id)}'` does"
+            f"{self.env_id} is one seat of a task, which is stepped when all agents act: "
+            f"`replay-server run --env '{task_of(self.env_id)}'` has all of them, and workers that "
+            "their actors ask (--environments); `replay-server learner evaluate` takes the folder "
+            "of the whole run"
         )
 
     def step(self, action: Any) -> Any:

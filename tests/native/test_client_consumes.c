@@ -392,6 +392,39 @@ static void situation_next_is_woken(void) {
     check_group("15 who waits behind one that gives up goes on");
 }
 
+/* 17. Given two draws that wait at a queue, of which the first is drawn and wakes the second, which
+ *     is drawn too; that train is lost, and the server closes and tells a draw of another table so.
+ *     Expect the second to get its batch from the server that takes the region over. */
+static void situation_woken_and_closed(void) {
+    char error[256];
+    uint8_t entropy[32];
+    struct world *world = opened(17, 64);
+    struct rp_port *port = (void *)&world->ports[0];
+    push(world, MAIN, 2);
+    push(world, QUEUE, 3);
+    int first = post(world, QUEUE, 4, 60000), second = post(world, QUEUE, 5, 60000);
+    int plain = post(world, MAIN, 3, 60000);
+    world_run(world, 50 * WORLD_MS);
+    CHECK(rp_client_push(world->client, QUEUE, 0, rows, 6, RP_RUN_ITEM, NULL) == 6);
+    rp_client_flush(world->client, QUEUE);
+    while (sampled(world, QUEUE) < 9) {
+        world_turn(world);
+        world_advance(world, WORLD_MS / 100);
+    }
+    CHECK(rp_client_poll(world->client, first) == RP_OK && pending(world, second));
+    world_lose_all(world);
+    rp_server_last_turn(world->server, port, world->now_ns, 1);
+    world->now_ns += WORLD_MS;
+    world_client_turn(world);
+    CHECK(rp_client_poll(world->client, plain) == -RP_CLOSED);
+    script_entropy(entropy, 9);
+    CHECK(rp_server_attach(&world->server, world->region, world->region_bytes, &config, entropy,
+                           world->now_ns, error) == 0, "%s", error);
+    CHECK(world_wait(world, second) == RP_OK && sampled(world, QUEUE) == 9);
+    world_close(world);
+    check_group("17 who may have a place is not ended by another table");
+}
+
 /* Drops whatever of the queue's draws is on its way, to one end. */
 static void lose_queue(struct world_port *port, uint8_t op) {
     for (uint32_t i = 0; i < port->count; i++) {
@@ -477,6 +510,7 @@ int main(void) {
     situation_told_in_vain();
     situation_given_up_unasked();
     situation_next_is_woken();
+    situation_woken_and_closed();
     situation_late_answer(300);
     situation_late_answer(5);
     return check_done("test_client_consumes");

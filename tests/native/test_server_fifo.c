@@ -261,6 +261,34 @@ static void situation_older_poll(void) {
     check_group("9 an older poll takes no place");
 }
 
+/* 10. Given a poll that was given up, and in the next session at its place a draw of the same id,
+ *     whose record is pushed out. Expect a repeat of the poll to be told so again, and one of the
+ *     draw to be FORGOTTEN: it was drawn. */
+static void situation_next_session(void) {
+    struct pusher p;
+    struct rp_sample request = script_sample(SIZE);
+    request.now = 1;
+    queue(&p);
+    CHECK(run_now(&p, 1, 0, 0, 0, 8) == RP_OK);
+    for (int repeat = 0; repeat < 2; repeat++) {
+        struct script_answer answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1,
+                                                 &request, sizeof request);
+        CHECK_STATUS(answer, RP_BLOCKED);
+        struct rp_blocked hold = SCRIPT_READ(answer, struct rp_blocked);
+        CHECK(hold.noted == RP_GIVEN_UP && hold.need == 4);
+    }
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    script_connect(&p.script, &p.client);
+    for (uint64_t id = 1; id <= 6; id++) {
+        CHECK_STATUS(sample(&p, &p.client, id, 1), RP_OK);
+    }
+    request.count = 1;
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
+                 RP_FORGOTTEN);
+    script_close(&p.script);
+    check_group("10 what was given up is the session's");
+}
+
 int main(void) {
     situation_once();
     situation_both_wait();
@@ -271,5 +299,6 @@ int main(void) {
     situation_polled();
     situation_polled_in_a_crowd();
     situation_older_poll();
+    situation_next_session();
     return check_done("test_server_fifo");
 }

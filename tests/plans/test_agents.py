@@ -23,6 +23,7 @@ from deploy.demo import parsed
 from deploy.page import page_at
 from deploy.plan_run import fresh
 from deploy.table import server_toml, table_for
+from learner import checkpoint
 from learner.__main__ import main as learner_main
 from learner.evaluate import Verdict
 from learner.joint import Player, of_run, play, players_of, verdict_on, watch
@@ -35,6 +36,7 @@ from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import seed_for
 from replay_server.training.presets import preset
 from replay_server.training.runs import METRICS, Metrics, Run
+from replay_server.training.weights import WeightsError
 
 TASK = "agents:pairs"
 SEATS = (f"{TASK}#left", f"{TASK}#right")
@@ -203,17 +205,23 @@ def test_the_judge_wants_the_mark_twice(checkpoints, monkeypatch, run, capsys):
     assert tried(4, 5.0, 5.0, stopped=True) is None
 
     def full(player):
-        raise OSError(28, "No space left on device")
+        if "right" in str(player.folder):
+            raise OSError(28, "No space left on device")
+        return kept(player)
 
+    kept = Player.keep
+    for path in verdict["checkpoint"].values():
+        checkpoint.delete(Path(path))
     monkeypatch.setattr(Player, "keep", full)
     assert tried(5, 5.0, 5.0) is None
+    assert not list(run.folder.glob("*/checkpoints/solved-*")), "all of them, or none"
     assert "reached the mark, and its checkpoint cannot be written" in capsys.readouterr().out
 
 
 def test_episodes_without_an_end_are_cut_off(checkpoints, monkeypatch, capsys):
     """Given episodes that are longer than may be. Expect them judged as if they had ended there,
     and a sentence."""
-    monkeypatch.setattr("learner.joint.STEPS_MAX", 2)
+    monkeypatch.setattr("learner.evaluate.STEPS_MAX", 2)
     verdict = play(players_of(list(checkpoints.values())), 4, "select", seed=1)
     assert (verdict.lengths == 2).all()
     assert "4 of 4 greedy episodes went on after 2 steps" in capsys.readouterr().out
@@ -279,6 +287,26 @@ def test_pages_of_agents_have_ports_of_their_own():
     assert [page_at("127.0.0.1:8080", i) for i in range(2)] == ["127.0.0.1:8080", "127.0.0.1:8081"]
     assert page_at("", 1) == "" and page_at("127.0.0.1:0", 1) == "127.0.0.1:0"
     assert page_at("[::1]:8080", 1) == "[::1]:8081"
+
+
+def test_what_is_no_checkpoint_ends_the_judge(checkpoints, run):
+    """Given a checkpoint that states no settings. Expect the sentence that says so, and not a wait
+    for newer ones."""
+    document = json.loads(checkpoints["left"].read_text())
+    del document["preset"]
+    checkpoints["left"].write_text(json.dumps(document))
+    with pytest.raises(WeightsError, match="states no 'preset'"):
+        watch(run, TASK, 3.0, 1, Asked.once())
+
+
+def test_solved_checkpoints_are_those_of_all(checkpoints, tmp_path):
+    """Given one agent's that solved it, without the other's. Expect the newest of both."""
+    learner, spec = learner_of(SEATS[0], seed=3)
+    save(learner, spec, 1, tmp_path / "left", "solved-0")
+    assert [path.stem for path in of_run(tmp_path)][1] == "step-000000000"
+    learner, spec = learner_of(SEATS[1], seed=3)
+    save(learner, spec, 1, tmp_path / "right", "solved-0")
+    assert [path.stem for path in of_run(tmp_path)] == ["solved-0", "solved-0"]
 
 
 def test_checkpoints_of_other_agents_are_refused(checkpoints):
