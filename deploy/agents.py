@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -208,17 +209,18 @@ class Agents:
         }
 
     def end(self) -> None:
-        """Ends every program but the servers. The first agent's workers are the last to go."""
+        """Ends every program but the servers, those of all agents at once: each may take seconds,
+        and a learner that is killed meanwhile loses what it learned since its checkpoint."""
         self.end_judge()
-        for run in reversed(self.runs.values()):
-            run.fleet.end()
+        with ThreadPoolExecutor(len(self.runs)) as pool:
+            list(pool.map(lambda run: run.fleet.end(), self.runs.values()))
 
     def close(self) -> None:
         """Ends what there is."""
         self.progress.close()
         self.end_judge()
-        for run in reversed(self.runs.values()):
-            run.close()
+        with ThreadPoolExecutor(len(self.runs)) as pool:
+            list(pool.map(PlanRun.close, self.runs.values()))
 
     def end_judge(self) -> None:
         """Ends who judges, where somebody does."""
