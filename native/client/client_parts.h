@@ -118,6 +118,8 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
 uint64_t rp_client_draw_clock(const struct rp_client *client);
 /* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
 int rp_client_waits_here(const struct client_ticket *ticket);
+/* A question of its round is sent; first: the first one. */
+void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket, int first);
 /* 0 where one more draw would push out the record of a batch that was asked for. */
 int rp_client_records_allow(struct rp_client *client);
 /* Were there so many other draws since then that they may have pushed out its record? */

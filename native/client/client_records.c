@@ -1,13 +1,19 @@
 /* Records: which batches a server still has to send again, as far as its client can tell.
  *
- * A server keeps the newest `records` draws of a session, in their order. Requests are drawn in the
- * order of their ids, except those that waited at the server or were lost on their way: these are
- * drawn later than newer ones. So nothing more is asked for while a batch could lose its record by
- * it:
- *     newer ids + later ones drawn since + waiting ones that may be drawn < records
- * A request that waits at the server may have been drawn without our knowing: it asks again before
- * so many others are drawn. Where requests wait for as many tables as there are records, those
- * alone can push a batch's record out; then the batch is drawn again.
+ * A server keeps the newest `records` draws of a session, in their order: a batch whose record has
+ * been pushed out cannot be repeated. Of a table the batch is drawn again. Of a queue its items are
+ * gone, so that nothing may be sent by which so many draws could lie behind it. The draw clock
+ * counts requests as they are sent first, and once more where they waited, as they are drawn:
+ *
+ *     drawn_after   on that clock: what lies behind the batch was counted since then
+ *     coming        may be drawn at any moment, and is counted only then: it waits at the server
+ *
+ *     clock - drawn_after + others that are coming < records
+ *
+ * A request that is answered BLOCKED had not been drawn as that question was served, so that its
+ * drawn_after moves up to where the clock stood at that question. A request that waits long
+ * therefore asks again before too many others are sent. For a queue's, those that were on their way
+ * at that time count as well: the network may turn their order round.
  */
 #include "client/client_parts.h"
 
@@ -32,14 +38,45 @@ static uint32_t coming(const struct rp_client *client) {
     return count;
 }
 
-/* Would one more draw push out the record of a batch that was asked for? */
+/* How many others were sent, and may be served after what is sent now. */
+static uint32_t on_their_way(struct rp_client *client, const struct client_ticket *but) {
+    uint32_t count = 0;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        count += ticket != but && ticket->id != 0 && !ticket->was_blocked
+                 && !sample_of(client, ticket)->drawn;
+    }
+    return count;
+}
+
+/* A question of its round is sent now. */
+void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket, int first) {
+    struct client_sample *sample = sample_of(client, ticket);
+    uint64_t before = sample->landing.consumes ? on_their_way(client, ticket) : 0;
+    sample->asked_at = rp_client_draw_clock(client) - before;
+    if (first) {
+        sample->drawn_after = sample->asked_at;
+    }
+}
+
+/* Has it a record at the server that it cannot do without, or may have one by now? Of those that
+ * wait, only a queue's. */
+static int needs_record(struct rp_client *client, const struct client_ticket *ticket) {
+    if (sample_of(client, ticket)->first_budget == 0) { /* it was not sent */
+        return 0;
+    }
+    return !ticket->was_blocked
+           || (!rp_client_waits_here(ticket) && rp_client_sample_at_stake(client, ticket));
+}
+
 int rp_client_records_allow(struct rp_client *client) {
-    uint64_t now = rp_client_draw_clock(client), others = coming(client);
+    uint64_t now = rp_client_draw_clock(client);
+    uint32_t may_come = coming(client);
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         const struct client_ticket *ticket = &client->tickets[i];
         uint64_t since = now - sample_of(client, ticket)->drawn_after;
-        if (ticket->id != 0 && !ticket->was_blocked
-            && since + others + 1 >= client->session.opened.records) {
+        uint32_t others = may_come - ticket->was_blocked; /* what waits is coming itself */
+        if (needs_record(client, ticket) && since + others + 1 >= client->session.opened.records) {
             return 0;
         }
     }

@@ -176,10 +176,10 @@ static int waits_behind(struct rp_client *client, const struct client_ticket *ti
     return i != CLIENT_NONE;
 }
 
-/* Does it wait without a place? One of a queue that has one, or may have one since a question of it
+/* Does it wait without a place? One of a queue that had one, or may have one since a question of it
  * is under way, hears by itself that it has not been drawn. */
 static int waits_placeless(struct rp_client *client, const struct client_ticket *ticket) {
-    int may_be_drawn = ticket->blocked.noted == RP_PLACE || ticket->flights != CLIENT_NONE;
+    int may_be_drawn = sample_of(client, ticket)->had_place || ticket->flights != CLIENT_NONE;
     return ticket->was_blocked && !(may_be_drawn && rp_client_sample_at_stake(client, ticket));
 }
 
@@ -301,7 +301,6 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     rp_client_fetch_begin(fetch_of(client, ticket), (uint32_t)datagrams);
     memset(sample->holes, 0, 8ull * ((sample->round_count + 63) / 64));
     ticket->id = ++client->sample_id;
-    sample->drawn_after = rp_client_draw_clock(client); /* what is asked from now on lies behind */
     return 1;
 }
 
@@ -328,10 +327,11 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
         copy_keys(body + size, sample->keys + sample->first_item, request.count);
         size += 8 * request.count;
     }
+    sample->asked_packet = (uint16_t)client->session.packet;
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);
+    rp_client_record_asked(client, ticket, !was_sent(sample));
     sample->first_budget = budget;
     sample->unanswered++;
-    sample->asked_at = rp_client_draw_clock(client);
 }
 
 static void start_flight(struct rp_client *client, struct client_ticket *ticket, uint32_t first,
@@ -389,6 +389,9 @@ enum client_sending rp_client_sample_send(struct rp_client *client,
     if ((ticket->id == 0 || rp_client_waits_here(ticket)) && !rp_client_records_allow(client)) {
         return SEND_WAIT;
     }
+    if (ticket->id == 0 && rp_client_credit_expect(client) == 0) {
+        return SEND_WAIT; /* the draw clock takes who has an id as sent */
+    }
     if (ticket->id == 0 && !begin_round(client, ticket)) {
         rp_client_ticket_finish(client, ticket, -RP_BATCH_TOO_LARGE);
         return SEND_NOTHING;
@@ -422,7 +425,8 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     }
     sample->unanswered -= sample->unanswered > 0;
     sample->had_place |= hold.noted == RP_PLACE;
-    if (sample->drawn) { /* an old answer, overtaken by the batch */
+    int last = view->message->want == sample->asked_packet || hold.noted == RP_GIVEN_UP;
+    if (sample->drawn || !last) { /* an old answer: the batch overtook it, or a later question */
         return CLIENT_TAKEN;
     }
     rp_client_flights_end(client, &ticket->flights);
@@ -433,7 +437,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
-    if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* this answers an older question */
+    if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* the last question before it is over */
         rp_client_sender_add(client, &ticket->sender);
     } else if (ticket->no_wait) {
         rp_client_ticket_finish(client, ticket,

@@ -123,9 +123,10 @@ struct client_sample {
     uint32_t payload;
     uint64_t bytes;
     /* Of our draws at most draw_clock - drawn_after can lie behind this one's record at the server,
-     * beside those that are `coming`; where two losses meet, one more. */
+     * beside those that are `coming`; see client_records.c. */
     uint64_t drawn_after;
-    uint64_t asked_at;    /* on the draw clock: its last request */
+    uint64_t asked_at;     /* what drawn_after becomes if its last question is answered BLOCKED */
+    uint16_t asked_packet; /* that carried the last question: the low bits of its number */
     uint8_t mapped;
     uint8_t drawn; /* an answer with data has come */
     uint8_t redraws;

@@ -438,6 +438,20 @@ static void lose_queue(struct world_port *port, uint8_t op) {
     }
 }
 
+/* The next answer to a draw of the queue, on a detour: it does not come by itself. */
+static struct world_datagram detour(struct world *world) {
+    struct world_datagram *answer;
+    while ((answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
+        world_turn(world);
+        world_advance(world, WORLD_MS / 100);
+    }
+    struct world_datagram late = *answer;
+    late.data = malloc(answer->size);
+    memcpy(late.data, answer->data, answer->size);
+    lose_queue(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER);
+    return late;
+}
+
 /* A turn of each end; of the queue's draws nothing comes through. */
 static void turns_without_queue(struct world *world) {
     world_client_turn(world);
@@ -449,23 +463,15 @@ static void turns_without_queue(struct world *world) {
 }
 
 /* 16. Given a draw that waits, whose first BLOCKED comes late: meanwhile it was drawn and its train
- *     lost, it asked again in vain, and as many others were drawn as there are records. Expect it
- *     to end as one whose items may be lost. */
+ *     lost, it asked again in vain, and as many others were asked for as there are records. Expect
+ *     these to wait until it has its batch, or its time and its last look are over. */
 static void situation_late_answer(uint64_t ms) {
     struct world *world = opened(16, 64);
-    struct world_datagram *answer, late;
     push(world, MAIN, 8);
     push(world, QUEUE, 3);
     world_run(world, 100 * WORLD_MS);
     int ticket = post(world, QUEUE, 4, ms);
-    while ((answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
-        world_turn(world);
-        world_advance(world, WORLD_MS / 100);
-    }
-    late = *answer;
-    late.data = malloc(answer->size);
-    memcpy(late.data, answer->data, answer->size);
-    lose_queue(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER);
+    struct world_datagram late = detour(world);
     CHECK(rp_client_push(world->client, QUEUE, 0, rows, 1, RP_RUN_ITEM, NULL) == 1);
     rp_client_flush(world->client, QUEUE);
     while (sampled(world, QUEUE) == 0) {
@@ -488,10 +494,42 @@ static void situation_late_answer(uint64_t ms) {
         }
     }
     int status = world_wait(world, ticket);
-    CHECK(status == -RP_FORGOTTEN, "%d", status);
+    CHECK(status == (ms < 100 ? -RP_TIMEOUT : RP_OK), "%d", status);
     CHECK(sampled(world, QUEUE) == 4);
     world_close(world);
     check_group(ms < 100 ? "16 nor where its time was over" : "16 a late answer hides no batch");
+}
+
+/* 18. Given a draw whose first BLOCKED, which says it has no place, comes late: meanwhile it asked
+ *     again, got the place, and was drawn, its train lost; then the server closes, and tells a draw
+ *     of another table so. Expect it to go on at the next server. */
+static void situation_late_and_closed(void) {
+    struct world *world = opened(16, 64);
+    push(world, MAIN, 2);
+    push(world, QUEUE, 3);
+    world_run(world, 50 * WORLD_MS);
+    int first = post(world, QUEUE, 16, 60000), plain = post(world, MAIN, 3, 60000);
+    world_run(world, 50 * WORLD_MS);
+    int second = post(world, QUEUE, 4, 60000);
+    struct world_datagram late = detour(world);
+    rp_client_take(world->client, first); /* its place is free */
+    world_run(world, 40 * WORLD_MS);
+    CHECK(rp_client_push(world->client, QUEUE, 0, rows, 1, RP_RUN_ITEM, NULL) == 1);
+    rp_client_flush(world->client, QUEUE);
+    while (sampled(world, QUEUE) == 0) {
+        turns_without_queue(world);
+    }
+    late.due_ns = world->now_ns;
+    world->ports[1].queue[world->ports[1].count++] = late;
+    world_client_turn(world);
+    world_lose_all(world);
+    rp_server_last_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns, 1);
+    world->now_ns += WORLD_MS;
+    world_client_turn(world);
+    CHECK(rp_client_poll(world->client, plain) == -RP_CLOSED);
+    CHECK(pending(world, second), "%d", rp_client_poll(world->client, second));
+    world_close(world);
+    check_group("18 a late answer takes no place away");
 }
 
 int main(void) {
@@ -513,5 +551,6 @@ int main(void) {
     situation_woken_and_closed();
     situation_late_answer(300);
     situation_late_answer(5);
+    situation_late_and_closed();
     return check_done("test_client_consumes");
 }
