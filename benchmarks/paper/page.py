@@ -7,29 +7,19 @@ The page has a pair of marks for each claim; what stands between them is replace
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
 from pathlib import Path
 
 from benchmarks import harness
 from benchmarks.harness import ROOT
+from benchmarks.pages import replaced
 from benchmarks.paper import plots, tables
 from benchmarks.paper.__main__ import CLAIMS, JSON, where
 
 PAGE = ROOT / "docs" / "benchmarks-paper.md"
 IMAGES = ROOT / "docs" / "images"
 COLUMNS = 100
-MARKS = "<!-- {} -->", "<!-- end of {} -->"
-
-
-def replaced(page: str, claim: str, text: str) -> str:
-    """The page with `text` between the marks of `claim`. Raises SystemExit where it has none."""
-    begin, end = (re.escape(mark.format(claim)) for mark in MARKS)
-    if not re.search(f"{begin}.*?{end}", page, re.DOTALL):
-        raise SystemExit(f"the page has no marks of {claim}: {MARKS[0].format(claim)}")
-    between = f"{MARKS[0].format(claim)}\n\n{text.strip()}\n\n{MARKS[1].format(claim)}"
-    return re.sub(f"{begin}.*?{end}", lambda _: between, page, flags=re.DOTALL)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import DISAGREE, grid
+from benchmarks.pages import replaced
 
 from .learn import TASKS
 from .peer import Setting
 from .pool import columns_of
 
-BEGIN_MARK, END_MARK = "<!-- figures: begin -->", "<!-- figures: end -->"
 APART = ("wait", *TASKS)  # what has tables of its own
 WIDE = 3  # pictures side by side
 LABEL_GAP = 1.22  # names in a picture of shares, as a factor
@@ -479,15 +479,6 @@ def _waits(item: str, lines: Sequence[Line]) -> Any:
     return picture
 
 
-def rewritten(text: str, figures: str) -> str:
-    """A page with the part between its marks replaced. ValueError where it has not both."""
-    before, found, rest = text.partition(BEGIN_MARK)
-    _, closed, after = rest.partition(END_MARK)
-    if not found or not closed:
-        raise ValueError(f"the page lacks {BEGIN_MARK} or {END_MARK}")
-    return f"{before}{BEGIN_MARK}\n\n{figures}\n{END_MARK}{after}"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers.report", description=__doc__)
@@ -498,7 +489,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = page(head, lines)
     place, prefix = args.file.parent, ""
     if args.page:
-        args.page.write_text(rewritten(args.page.read_text(), text))
+        args.page.write_text(replaced(args.page.read_text(), "figures", text))
         place, prefix = args.page.parent / "images", "peers-"
         place.mkdir(exist_ok=True)
     else:

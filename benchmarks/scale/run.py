@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.scale.axes import AXES, BASE, LABELS, OPERATIONS, QUICK, SMALL, Point, fitting
+from benchmarks.scale.axes import AXES, BASE, OPERATIONS, QUICK, SMALL, Point, fitting
 from benchmarks.scale.axes import points as points_of
 from benchmarks.scale.plot import draw
 from benchmarks.scale.serving import Serving
+from benchmarks.scale.tables import of_axis
 
 MEMORY_SHARE = 0.4  # of what is free: for all tables of an axis, which stand together
 
@@ -80,27 +81,24 @@ def measured(
             args.seed,
             lambda of: say(f"{axis}: {of}"),
         )
-    return report(axis, points, taken, args.seed)
+    rows = list(rows_of(axis, points, taken, args.seed))
+    say("\n" + "\n".join(of_axis(axis, rows)) + "\n")
+    return rows
 
 
-def report(axis: str, points: list[Point], taken: harness.Taken, seed: int) -> list[dict[str, Any]]:
-    """Prints the table of an axis; the rows for JSON."""
-    rows, shown = [], []
+def rows_of(
+    axis: str, points: list[Point], taken: harness.Taken, seed: int
+) -> Iterator[dict[str, Any]]:
+    """A row for each point and operation, as JSON has it."""
     for point in points:
-        line = [f"{getattr(point, axis):,}"]
         for operation in OPERATIONS:
             rate = harness.figure(taken.rounds(point, operation, "rate"), seed)
             server_ns = taken.quantile(point, operation, "server_ns", 0.5)
-            line.append(f"{rate.value:,.0f}{rate.mark} ({server_ns:,.0f})")
-            rows.append(
+            yield (
                 {"axis": axis, **vars(point), "operation": operation, "unit": "items/s"}
                 | {"value": rate.value, "low": rate.low, "high": rate.high}
                 | {"spread": rate.spread, "server_ns": server_ns}
             )
-        shown.append(line)
-    head = [LABELS[axis], *(f"{name}, items/s (server ns)" for name in OPERATIONS)]
-    say("\n" + "\n".join(harness.grid(head, shown)) + "\n")
-    return rows
 
 
 def main(argv: list[str] | None = None) -> int:

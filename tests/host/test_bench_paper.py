@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks import harness
 from benchmarks.paper import __main__ as paper
-from benchmarks.paper import cores, grids, page, plots, redis_row, t1, t2a, tables
+from benchmarks.paper import cores, grids, plots, redis_row, t1, t2a, tables
 from benchmarks.paper.places import LEARNER, SERVER, TRANSPORTS, Place, Transport
 from replay_server import ReplayError
 from replay_server.bench import namespaces
@@ -110,18 +110,6 @@ def test_a_transport_that_cannot_be_used_is_a_row(monkeypatch, capsys):
     assert rows == [{"missing": "T2b", "transport": "udp", "why": "there is no ip"}]
     assert "- udp: not measured: there is no ip" in list(tables.markdown(rows, "T2b"))
     assert "there is no ip" in capsys.readouterr().out
-
-
-def test_the_page_is_written_between_its_marks():
-    """Given a page with marks. Expect what is between them replaced, and nothing else; and a page
-    without marks refused. The page of the tree has all marks."""
-    text = "a\n<!-- T2a -->\nold\n<!-- end of T2a -->\nb"
-    new = page.replaced(text, "T2a", "new \\1")
-    assert new == "a\n<!-- T2a -->\n\nnew \\1\n\n<!-- end of T2a -->\nb"
-    with pytest.raises(SystemExit, match="no marks of T1"):
-        page.replaced(text, "T1", "new")
-    for claim in tables.PAPER:
-        page.replaced(page.PAGE.read_text(), claim, "new")
 
 
 # ---- places ----
