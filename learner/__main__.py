@@ -7,8 +7,8 @@
     replay-server learner judge runs/two --env agents:MODULE  several agents, as `run` starts it
 
 Training ends when it is solved (--solve-at), at --updates, or at a signal. Solved means: frozen
-weights reach the mark over 20 greedy episodes and again over 20 others; then 100 more are played
-and reported.
+weights reach the mark over 20 greedy episodes, again over 20 others, and over 100 more, which are
+reported.
 """
 
 from __future__ import annotations

@@ -182,10 +182,7 @@ def verdict_on(
     """Of candidate `number`, from 1: as judge.py's `tried`."""
 
     def episodes(purpose: str) -> Verdict | None:
-        first = (number - 1) * SELECT_EPISODES
-        return play(players, SELECT_EPISODES, purpose, seed, first, stop, run.say)
+        count = VERDICT_EPISODES if purpose == "evaluate" else SELECT_EPISODES
+        return play(players, count, purpose, seed, (number - 1) * count, stop, run.say)
 
-    def last_of(_: dict[str, str]) -> Verdict | None:
-        return play(players, VERDICT_EPISODES, "evaluate", seed, 0, stop, run.say)
-
-    return tried(mark, episodes, lambda: kept(players), last_of, run, number)
+    return tried(mark, episodes, lambda: kept(players), run, number)

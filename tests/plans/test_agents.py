@@ -179,10 +179,11 @@ def run(tmp_path):
     made.close()
 
 
-def test_the_judge_wants_the_mark_twice(checkpoints, monkeypatch, run, capsys):
-    """Given what a candidate reaches in the first and the second 20 episodes. Expect it to be
-    solved where both reach the mark, its checkpoints kept; no verdict where it is to stop, nor on a
-    full disk, which is said."""
+def test_the_judge_wants_the_mark_three_times(checkpoints, monkeypatch, run, capsys):
+    """Given what a candidate reaches in the first and the second 20 episodes, and in 100 more.
+    Expect it to be solved where all three reach the mark, its checkpoints kept; nothing kept, and a
+    sentence, where the 100 do not; no verdict where it is to stop, nor on a full disk, which is
+    said. Each candidate has episodes of its own."""
     players = players_of(list(checkpoints.values()))
     means, asked = {}, []
 
@@ -191,18 +192,22 @@ def test_the_judge_wants_the_mark_twice(checkpoints, monkeypatch, run, capsys):
         mean = means[purpose]
         return None if stop.asked else Verdict(np.full(100, mean), np.zeros(100, np.int64))
 
-    def tried(number, select, confirm, stopped=False):
-        means.update(select=select, confirm=confirm, evaluate=4.0)
+    def tried(number, select, confirm, last=5.5, stopped=False):
+        means.update(select=select, confirm=confirm, evaluate=last)
         return verdict_on(players, number, run, 5.0, 1, Asked(stopped))
 
     monkeypatch.setattr("learner.joint.play", played)
     assert tried(1, 4.9, 9.0) is None and tried(2, 5.0, 4.9) is None
-    verdict = tried(3, 5.0, 5.0)
-    assert verdict["eval_return_mean"] == 4.0 and verdict["eval_episodes"] == 100
+    assert tried(3, 5.0, 5.0, last=4.9) is None
+    assert not list(run.folder.glob("*/checkpoints/solved-*"))
+    said = capsys.readouterr().out
+    assert "reached the mark of 5 twice over 20 episodes, and 4.9 over 100 more" in said
+    verdict = tried(4, 5.0, 5.0)
+    assert verdict["eval_return_mean"] == 5.5 and verdict["eval_episodes"] == 100
     assert asked[:3] == [("select", 0, 20), ("select", 20, 20), ("confirm", 20, 20)]
-    assert asked[-1] == ("evaluate", 0, 100)
+    assert asked[-1] == ("evaluate", 300, 100)
     assert {Player(Path(path)).seat for path in verdict["checkpoint"].values()} == {*SEATS}
-    assert tried(4, 5.0, 5.0, stopped=True) is None
+    assert tried(5, 5.0, 5.0, stopped=True) is None
 
     def full(player):
         if "right" in str(player.folder):
@@ -213,7 +218,7 @@ def test_the_judge_wants_the_mark_twice(checkpoints, monkeypatch, run, capsys):
     for path in verdict["checkpoint"].values():
         checkpoint.delete(Path(path))
     monkeypatch.setattr(Player, "keep", full)
-    assert tried(5, 5.0, 5.0) is None
+    assert tried(6, 5.0, 5.0) is None
     assert not list(run.folder.glob("*/checkpoints/solved-*")), "all of them, or none"
     assert "reached the mark, and its checkpoint cannot be written" in capsys.readouterr().out
 
