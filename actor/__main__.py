@@ -128,7 +128,7 @@ class Program:
         self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
         table = self.client.table(self.args.table)
         options.expect_items(self.settings, table)
-        if self.settings.algorithm == "dqn":
+        if self.settings.values == "q":
             table.expect_reach(self.settings.n)  # it computes priorities
         spec = table.spec
         check_columns(self.envs, self.settings.env, spec, self.args.table)
@@ -244,6 +244,11 @@ class Program:
     def collect(self) -> None:
         """Steps until the run's share of steps is done or a signal comes."""
         actor = self.actor
+        if actor.env_steps >= self.share:
+            self.say(
+                f"--env-steps {self.settings.env_steps} is the total of all actors, and its share "
+                "is played: nothing is left to do; say a larger one"
+            )
         self.log_at = time.monotonic() + LOG_S  # the wait for weights is no part of its rate
         while not self.stop.asked and actor.env_steps < self.share:
             stored = actor.step()

@@ -53,8 +53,8 @@ class Collector:
             actors=actors,
             count=self.count,
         )
-        # the initial priority is a |TD| of Q values, which dqn's network alone gives
-        self.weighs = preset.algorithm == "dqn" and preset.alpha > 0.0
+        # the initial priority is a |TD| of Q values, which such a network alone gives
+        self.weighs = preset.values == "q" and preset.alpha > 0.0
         self.autoreset = Autoreset(spec, mode_of(envs), self.count)
         self.stacks = {
             column.name: FrameStack(column, preset.stack, self.count)

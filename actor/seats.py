@@ -117,7 +117,7 @@ class Seats:
     def answers(self, question: Question) -> list[Answer]:
         """What can be answered now that this was asked: nothing, while another seat is silent."""
         agent = agent_in(question.who)
-        if question.again and question.who == self.players.get(agent):
+        if question.again and question.who == self.players.get(agent) and agent in self.last:
             return [(question, *self.last[agent])]
         try:
             if agent not in self.joint.agents:
@@ -130,7 +130,7 @@ class Seats:
                     f"{what}: --env {self.joint.env_id}#{' or #'.join(self.joint.agents)}"
                 )
             if question.verb == HELLO:
-                return [(question, HELLO, self._hello(agent))]
+                return [self._told(agent, question, HELLO, self._hello(agent))]
             if question.verb == RESET:
                 return self._begins(agent, question)
             if question.verb == STEP:

@@ -29,6 +29,7 @@ from deploy.page import check_address, page_at, require_free
 from deploy.plan import (
     ENGINES,
     JOINT,
+    NETS,
     TRANSPORTS,
     Plan,
     PlanError,
@@ -58,7 +59,7 @@ ONE_PROGRAM = (
     "[{name}] {key}: actor and learner are one program under this plan, and would not have it; say "
     "it without a section where it is one of their common settings, or take another plan"
 )
-PLANNED = {"device", "compile", "environments", "turns", "gradients", "central", "number", "server"}
+PLANNED = {*NETS, "environments", "turns", "gradients", "central", "number", "server"}
 PLAN, ALONE = "single-learner-coarse", "gpu-only"
 
 
@@ -317,7 +318,7 @@ def run_in(
         learner = plan.process_of("learner")
         running = [{"name": "in-turn", "kind": "learner", "alive": True}]
         with page_of(args, settings, folder, plan, lambda: running):
-            summary = in_turn(args, settings, learner.device, learner.compile)
+            summary = in_turn(args, settings, **learner.nets)
     elif is_joint(settings.env):
         summary = over_agents(args, settings, folder, plan, tables)
     else:

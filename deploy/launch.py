@@ -78,8 +78,15 @@ class Places:
 
 
 def nets(process: Process) -> tuple[str, ...]:
-    """Where a process's nets live, and whether they are compiled."""
-    return ("--device", process.device, *("--compile",) * process.compile)
+    """The options of a learner that are its process's."""
+    words: list[str] = []
+    for name, value in process.nets.items():
+        flag = "--" + name.replace("_", "-")
+        if not isinstance(value, bool):
+            words += [flag, str(value)]
+        elif value:
+            words.append(flag)
+    return tuple(words)
 
 
 def shares(total: int, parts: int) -> list[int]:

@@ -66,6 +66,7 @@ POLICIES: dict[str, dict[tuple[str, ...], int]] = {
 }
 
 
+NETS = ("device", "compile")  # keys of a process that are options of its learner
 JOINT = "environments"  # of a task of several agents, whose actors share the workers
 
 
@@ -84,6 +85,11 @@ class Process:
     port: int = 0
     cpus: int = 1
     line: int = 0
+
+    @property
+    def nets(self) -> dict[str, Any]:
+        """{option of a learner: what the plan says}."""
+        return {name: getattr(self, name) for name in NETS}
 
     @property
     def name(self) -> str:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from replay_server.training.options import Demo
 
+COMMAND = "run"  # which starts it again
 EVALUATE_EVERY = 500
 LOG_S = 1.0
 
@@ -186,15 +187,15 @@ class InTurn:
 
 
 def in_turn(
-    args: Demo, settings: Preset, device: str = "cpu", compiled: bool = False
+    args: Demo, settings: Preset, device: str = "cpu", compile: bool = False
 ) -> dict[str, Any] | None:
-    """The demo in turn; its summary, or None if it was interrupted. device, compiled: of the nets
-    that learn."""
-    nets = {"device": device_from(device), "compiled": compiled}
+    """The demo in turn; its summary, or None if it was interrupted. The others are the plan's NETS
+    (plan.py)."""
+    nets = {"device": device_from(device), "compiled": compile}
     torch.set_num_threads(1)
     progress = Progress()
-    run = begin_run("in-turn", "deploy demo", args, settings, progress.say)
-    keep("in-turn", "deploy demo", args, settings)
+    run = begin_run("in-turn", COMMAND, args, settings, progress.say)
+    keep("in-turn", COMMAND, args, settings)
     begin, solved = time.time(), None
     table = table_for(settings, in_turns=True)
     with Stop() as stop, progress, InTurn(settings, args.seed, table=table, **nets) as parts:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from actor.__main__ import Program as ActorProgram
 from actor.inference import Inference
+from deploy.plan import NETS
 from learner.__main__ import parse_train
 from learner.learner import Learner
 from learner.program import Program as LearnerProgram
@@ -88,22 +91,30 @@ def as_played(folder: str, given: list[str]) -> list[str]:
     return [] if named or not config.exists() else ["--config", str(config)]
 
 
+def nets_of(program: type) -> dict[str, Field[Any]]:
+    """{name: the learner's option} of what the plan says of its nets; an actor has none."""
+    return {option.name: option for option in fields(program) if option.name in NETS}
+
+
 def main(argv: list[str] | None = None) -> int:
     """The program; returns its exit code."""
     parser = Parser(prog="replay-server together", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--environments", metavar="URLS", default="", help="Where workers step them; empty: here."
     )
-    parser.add_argument("--device", default="auto", help="Where the nets live, as a learner's.")
-    parser.add_argument("--compile", action="store_true", help="Compile the nets, as a learner's.")
+    for name, option in nets_of(options.Train).items():
+        switch = {"action": "store_true"} if isinstance(option.default, bool) else {"metavar": "X"}
+        parser.add_argument(f"--{name}", help=f"{option.metadata['help']}", **switch)
     parser.add_argument(
         "--resume", metavar="FOLDER", help="Run to go on from, with the options of both there."
     )
     parser.epilog = "Every other option is one that both `learner train` and `actor` have."
     mine, both = parser.parse_known_args(argv)
-    resumed = ["--resume", mine.resume] if mine.resume else []
-    resumed += ["--compile"] if mine.compile else []
-    args, settings = parse_train([*both, "--device", mine.device, *resumed])
+    words = ["--resume", mine.resume] if mine.resume else []
+    for name in NETS:
+        value = getattr(mine, name)
+        words += [f"--{name}"] * bool(value) + [value] * isinstance(value, str)
+    args, settings = parse_train([*both, *words])
     played = as_played(mine.resume, both) if mine.resume else []
     playing = options.parse(options.Actor, "actor", "actor", "", [*both, *played], check_playable)
     playing[0].environments = mine.environments or playing[0].environments

@@ -12,8 +12,8 @@ An algorithm is a torch module. Its children are the parts that a checkpoint hol
 
 ppo learns from each rollout several times, in parts: `batches_of` puts that between a learner and
 its replay. An algorithm knows nothing of where it runs, nor the loop of it: neither plan nor server
-names one. Another one is a file like dqn.py and sac.py, and a name here and in presets.py; what
-else it may need is in CONTRIBUTING.md.
+names one. Another one is a file like dqn.py and sac.py, a name here, and a row of TRAITS in
+presets.py; what else it may need is in CONTRIBUTING.md.
 """
 
 from __future__ import annotations

@@ -73,6 +73,8 @@ class JointSight:
     def see(self, observations: list[Any], at: np.ndarray, *, start: bool) -> None:
         """As Sight's; an observation is that of every agent."""
         for agent, sight in self.sights.items():
+            if any(agent not in each for each in observations):
+                raise EnvError(f"{sight.env} shows {agent} nothing: all agents of a task are there")
             sight.see([each[agent] for each in observations], at, start=start)
 
     def act(self, players: Mapping[str, Player], at: np.ndarray) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from .presets import TRAITS
+
 LOG_STD_LEAST, LOG_STD_MOST = -20.0, 2.0
 WIDTH_MOST = 1e9  # wider bounds are none that anybody chose
 
@@ -49,7 +51,7 @@ Actions: TypeAlias = int | Bounds
 def actions_of(env: gymnasium.Env | VectorEnv, algorithm: str) -> Actions:
     """What `algorithm` chooses from in this environment; ValueError where it cannot play it."""
     space = getattr(env, "single_action_space", env.action_space)
-    if algorithm == "sac":
+    if TRAITS[algorithm].values == "gaussian":
         return bounds_of(space)
     if not isinstance(space, spaces.Discrete) or space.start != 0:
         hint = "; --preset pendulum takes them from a Box" * isinstance(space, spaces.Box)

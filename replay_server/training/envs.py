@@ -22,7 +22,7 @@ from ..support.arguments import nearest
 from .actions import actions_of
 from .agents import agent_of, is_joint, make_seat, make_task, seats_of
 from .env_errors import EnvError, raised
-from .presets import SEED_MAX, TORCH
+from .presets import SEED_MAX, TORCH, TRAITS
 
 TORCH_TASKS = ("CartPole-v1", "Pendulum-v1")
 PURPOSES = ("train", "select", "confirm", "evaluate")
@@ -92,7 +92,7 @@ def envs_of(env_id: str) -> list[str]:
 def check_playable(env_id: str, algorithm: str = "dqn") -> None:
     """EnvError where there is no such environment, or none whose actions it can choose from."""
     check_env(env_id)
-    if is_atari(env_id) and algorithm == "dqn":
+    if is_atari(env_id) and TRAITS[algorithm].values == "q":
         return
     if is_joint(env_id) and not agent_of(env_id):
         for seat in envs_of(env_id):

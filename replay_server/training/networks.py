@@ -166,7 +166,7 @@ def seeded(seed: int | None) -> Iterator[None]:
 
 def acting_network(preset: Preset, spec: Spec, actions: Actions, seed: int) -> nn.Module:
     """What actors of this preset play by. SpecError where the columns do not suit it."""
-    if preset.algorithm != "dqn":
+    if preset.values != "q":
         with seeded(seed):
             columns = spec.group("observation")
             # D means and D log deviations, or a logit of each action

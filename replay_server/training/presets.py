@@ -13,6 +13,7 @@ its scores are not measured here.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,17 +53,41 @@ SIZES = (  # above 0; the optional ones may be none
     *("huber_delta", "reward_clip", "steps_per_update", "publish_seconds", "clip_range"),
     "value_weight",
 )
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What programs ask of an algorithm that they know by name alone.
+
+    values: what its acting network gives: "q", values of Discrete actions; "logits" of these; or
+    "gaussian", of the numbers of a Box. on_policy: it learns from rollouts of the present policy.
+    """
+
+    values: str
+    on_policy: bool = False
+
+
+TRAITS = {"dqn": Traits("q"), "sac": Traits("gaussian"), "ppo": Traits("logits", on_policy=True)}
+
+
+def _those(which: Callable[[Traits], bool]) -> tuple[str, ...]:
+    return tuple(name for name, traits in TRAITS.items() if which(traits))
+
+
+_BY_Q = _those(lambda traits: traits.values == "q")
+_BY_ITEMS = _those(lambda traits: not traits.on_policy)
+_BY_ROLLOUTS = _those(lambda traits: traits.on_policy)
 ONLY = {  # settings that some algorithms have, by these
-    **dict.fromkeys(("huber_delta", "target_every", "epsilon_base", "epsilon_power"), ("dqn",)),
-    **dict.fromkeys(("beta_start", "beta_end", "beta_steps", "priority_epsilon"), ("dqn", "sac")),
-    **dict.fromkeys(("n", "alpha", "min_size", "steps_per_update"), ("dqn", "sac")),
-    **dict.fromkeys(("publish_every", "prefetch", "steps_ahead"), ("dqn", "sac")),
+    **dict.fromkeys(("huber_delta", "target_every", "epsilon_base", "epsilon_power"), _BY_Q),
+    **dict.fromkeys(("beta_start", "beta_end", "beta_steps", "priority_epsilon"), _BY_ITEMS),
+    **dict.fromkeys(("n", "alpha", "min_size", "steps_per_update"), _BY_ITEMS),
+    **dict.fromkeys(("publish_every", "prefetch", "steps_ahead"), _BY_ITEMS),
     "target_share": ("sac",),
-    **dict.fromkeys(("rollout", "epochs", "minibatches", "gae_decay"), ("ppo",)),
-    **dict.fromkeys(("clip_range", "value_weight", "entropy_weight"), ("ppo",)),
+    **dict.fromkeys(("rollout", "epochs", "minibatches", "gae_decay"), _BY_ROLLOUTS),
+    **dict.fromkeys(("clip_range", "value_weight", "entropy_weight"), _BY_ROLLOUTS),
 }
 CHOICES = {
-    "algorithm": ("dqn", "sac", "ppo"),
+    "algorithm": tuple(TRAITS),
     "network": ("mlp", "nature", "linear"),
     "optimizer": ("adam", "rmsprop"),
     "pad": ("zero", "first"),
@@ -156,7 +181,7 @@ class Preset:
             if getattr(self, name) not in known:
                 close = nearest(getattr(self, name), known)
                 raise ValueError(f"no {name} {getattr(self, name)!r}; the nearest is {close!r}")
-        if self.algorithm != "dqn" and self.network != "mlp":
+        if self.values != "q" and self.network != "mlp":
             only = f"{self.algorithm} has mlp alone: say --network mlp"
             raise ValueError(f"network is {self.network}; {only}")
         if self.on_policy:
@@ -166,7 +191,12 @@ class Preset:
     def on_policy(self) -> bool:
         """Whether it learns from rollouts of the present policy, which a queue holds: segments of
         `rollout` steps with the probabilities of their actions, each drawn once."""
-        return self.algorithm == "ppo"
+        return TRAITS[self.algorithm].on_policy
+
+    @property
+    def values(self) -> str:
+        """What its acting network gives, as Traits has it."""
+        return TRAITS[self.algorithm].values
 
     def _require_rollouts(self) -> None:
         """ValueError where ppo cannot play its rollouts, or the table cannot hold those that wait

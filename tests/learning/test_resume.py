@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 from test_learner_safety import SETTINGS, SPEC, batch_of, learn, served
 
+from deploy.table import table_for
 from learner import checkpoint
 from learner.__main__ import Program, main, parse_train
 from learner.learner import Learner
+from replay_server import Server
 from replay_server.training.contact import Stop
+from replay_server.training.presets import changed, preset
 
 assert served  # a fixture
 
@@ -350,3 +355,15 @@ def test_a_state_is_a_copy_of_its_own():
         losses = [learner.learn(batch)[0].loss for learner in (first, second)]
         assert losses[0] == losses[1]
     assert all(torch.equal(tensors[name], kept[name]) for name in kept)
+
+
+def test_an_actor_whose_steps_are_played_says_what_to_do(tmp_path):
+    """Given an actor's run that played all of its steps, begun again. Expect one sentence."""
+    settings = changed(preset("cartpole"), env_steps=64)
+    with Server([table_for(settings)], "udp://127.0.0.1:0") as server:
+        words = ["--server", server.address, "--run", str(tmp_path), "--env-steps", "64"]
+        command = [sys.executable, "-m", "replay_server", "actor", *words]
+        told = [subprocess.run(command, capture_output=True, text=True) for _ in range(2)]
+    assert [done.returncode for done in told] == [0, 0], told
+    what = "--env-steps 64 is the total of all actors, and its share is played: nothing is left"
+    assert what not in told[0].stdout and what in told[1].stdout

@@ -16,11 +16,12 @@ from test_remote_environments import same
 from workers import Worker, verbs_of
 
 from actor import env_wire
+from actor.env_wire import asker_of
 from actor.remote import EnvironmentsLost, RemoteVector
 from actor.seats import Joint
 from actor.worker import Options, served_by
 from replay_server.training.agents import make_seat, make_task, seats_of
-from replay_server.training.asking import HEAD
+from replay_server.training.asking import HEAD, Question
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import check_env, check_playable, make_env, make_envs
 
@@ -195,6 +196,23 @@ def test_a_step_that_is_asked_again_is_made_once(worker):
     assert ages == [2, 2, 2]  # no episode is shorter than three steps
     left.close()
     right.close()
+
+
+def test_a_greeting_that_comes_again_is_answered_so():
+    """Given a player whose greeting comes a second time: after it asked for new episodes, which are
+    not there yet, and after these began. Expect a greeting each time, and no step."""
+    seats = served_by(Options(env=TASK, envs=3))
+    who = {agent: asker_of(agent) for agent in AGENTS}
+    ask = lambda agent, n, verb, again=False: seats.answers(  # noqa: E731
+        Question(who[agent], n, verb, b"", again)
+    )
+    ask("left", 1, env_wire.HELLO)
+    assert ask("left", 2, env_wire.RESET) == []
+    assert [verb for _, verb, _ in ask("left", 1, env_wire.HELLO, True)] == [env_wire.HELLO]
+    assert {verb for _, verb, _ in ask("right", 1, env_wire.RESET)} == {env_wire.RESET}
+    for again in (False, True):
+        assert [verb for _, verb, _ in ask("left", 3, env_wire.HELLO, again)] == [env_wire.HELLO]
+    seats.close()
 
 
 def test_agents_have_to_end_together():
