@@ -104,7 +104,7 @@ test: setup veth-packages ## every test, the C ones twice: plain and under sanit
 	$(Q)$(MAKE) -s --no-print-directory test-dpdk-here
 	$(Q)echo "one suite on every transport:" && sed 's/^/  /' $(SHOWN)
 
-include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/adapters.mk tests/ray.mk tests/package.mk tests/runs.mk tests/posix.mk
+include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/adapters.mk tests/ray.mk tests/envpool.mk tests/package.mk tests/runs.mk tests/posix.mk
 
 # make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6; also udp, zmq, dpdk, dpdk-memif
 SEED ?= 1

@@ -112,7 +112,9 @@ class Program:
         """Those of this process, or what stands for those of workers elsewhere."""
         settings, protocol = self.settings, self.settings.protocol
         if not self.args.environments:
-            return make_envs(settings.env, settings.envs, protocol=protocol)
+            return make_envs(
+                settings.env, settings.envs, protocol=protocol, backend=settings.backend
+            )
         return RemoteVector(
             self.args.environments.split(","),
             settings.env,

@@ -29,13 +29,14 @@ from actor.env_wire import (
 from actor.environments import Environments
 from actor.seats import Seats
 from replay_server.errors import ConfigError
-from replay_server.support.arguments import option, parse
+from replay_server.support.arguments import nearest, option, parse
 from replay_server.support.values import whole
 from replay_server.training.agents import agent_of, is_joint
 from replay_server.training.asking import Answerer, Question, is_local
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_envs
+from replay_server.training.presets import CHOICES
 
 SLICE_S = 0.2
 
@@ -49,12 +50,18 @@ class Options:
         "CartPole-v1",
     )
     envs: int = option("How many of them.", 1)
+    backend: str = option(
+        "How they are stepped: sync (one after the other), async (side by side) or envpool.", "sync"
+    )
     protocol: str = option("For Atari: sticky, apex or none.", "sticky")
     serve: str = option("Where it serves; port 0 takes any.", "tcp://127.0.0.1:0", shown="URL")
     insecure: bool = option("Serve other machines too: whoever reaches the port may play.", False)
 
     def __post_init__(self) -> None:
         whole("envs", self.envs, 1, 1 << 16)
+        if self.backend not in CHOICES["backend"]:
+            close = nearest(self.backend, CHOICES["backend"])
+            raise ConfigError(f"--backend {self.backend}: the nearest is {close!r}")
         if not self.insecure and not is_local(self.serve):
             raise ConfigError(
                 f"--serve {self.serve}: other machines may reach it; say tcp://127.0.0.1:PORT, or "
@@ -71,7 +78,9 @@ class Served:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        envs = make_envs(options.env, options.envs, protocol=options.protocol)
+        envs = make_envs(
+            options.env, options.envs, protocol=options.protocol, backend=options.backend
+        )
         self.environments = Environments(envs, options.env)
         self.space = envs.single_action_space
         self.player = b""  # who asked for the present episodes; "": there are none

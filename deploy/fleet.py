@@ -90,7 +90,7 @@ class Fleet:
         """The commands of all but the server, with the addresses that these places have now."""
         settings = self.settings
         table = (self.folder, settings.envs, settings.env, settings.protocol)
-        return commands(self.plan, *table, places, self.shared)
+        return commands(self.plan, *table, places, self.shared, settings.backend)
 
     def serve(self) -> None:
         """Starts the server where its engine has a place for it; there it comes back."""

@@ -111,6 +111,7 @@ def commands(
     protocol: str,
     places: Places | None = None,
     shared: Sequence[str] = (),
+    backend: str = "sync",
 ) -> list[Command]:
     """Of every process but the server, which comes first. envs: of each actor. shared: where the
     environments are stepped already, for several agents. PlanError where environments are fewer
@@ -123,6 +124,7 @@ def commands(
     for i, share in enumerate(shares(envs, workers.replicas) if urls and not shared else ()):
         name = f"environments-{i}"
         words = ("environments", "--env", task_of(env), "--envs", str(share))
+        words += ("--backend", backend) * (backend != "sync")
         words += ("--protocol", protocol, "--serve", urls[i], *places.open(name))
         found.append(Command(name, "environments", words, process=workers))
     common = ("--config", str(folder / CONFIG), "--run", str(folder))

@@ -97,7 +97,11 @@ class InTurn:
             envs
             if envs is not None
             else make_envs(
-                settings.env, settings.envs, protocol=settings.protocol, device=str(device)
+                settings.env,
+                settings.envs,
+                protocol=settings.protocol,
+                device=str(device),
+                backend=settings.backend,
             )
         )
         table = table if table is not None else table_for(settings, in_turns=True)

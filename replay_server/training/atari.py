@@ -65,14 +65,20 @@ def seed_of(seed: int) -> int:
 
 
 class AtariFrames(VectorEnv):
-    """`count` games side by side, in next-step mode, on one thread.
+    """`count` games side by side, in next-step mode.
 
     Observations uint8 [count, 84, 84], rewards float64 [count], and in infos "lives" int32 and
     "life_lost" bool [count]. `reset` takes a seed for each game.
     """
 
     def __init__(
-        self, env_id: str, count: int, *, protocol: str = "sticky", frames_max: int = FRAMES_MAX
+        self,
+        env_id: str,
+        count: int,
+        *,
+        protocol: str = "sticky",
+        frames_max: int = FRAMES_MAX,
+        threads: int = 1,
     ) -> None:
         game = rom_of(env_id)
         if protocol not in STICKY:
@@ -82,7 +88,7 @@ class AtariFrames(VectorEnv):
         self.games = AtariVectorEnv(
             game,
             count,
-            num_threads=1,
+            num_threads=threads,
             max_num_frames_per_episode=frames_max,
             repeat_action_probability=STICKY[protocol],
             img_height=FRAME[0],

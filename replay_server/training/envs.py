@@ -12,15 +12,17 @@ from __future__ import annotations
 import importlib
 from contextlib import closing
 from difflib import get_close_matches
+from functools import partial
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from ..spec import Column, Spec, SpecError, spec_from
 from ..support.arguments import nearest
 from .actions import actions_of
 from .agents import agent_of, is_joint, make_seat, make_task, seats_of
+from .backends import cores, vector_of
 from .env_errors import EnvError, raised
 from .presets import SEED_MAX, TORCH, TRAITS
 
@@ -149,22 +151,30 @@ def _make(env_id: str, **named: str) -> gymnasium.Env:
 
 
 def make_envs(
-    env_id: str, count: int, *, protocol: str = "sticky", device: str = "cpu"
+    env_id: str,
+    count: int,
+    *,
+    protocol: str = "sticky",
+    device: str = "cpu",
+    backend: str = "sync",
 ) -> VectorEnv:
-    """`count` environments stepped in this process, in Gymnasium's next-step mode; or EnvError.
-    device: where those of torch_envs.py are stepped."""
+    """`count` environments in Gymnasium's next-step mode; or EnvError. device: where those of
+    torch_envs.py are stepped. backend: see backends.py."""
     check_env(env_id)
-    if is_atari(env_id):
+    if is_atari(env_id) and backend != "envpool":
         from .atari import AtariFrames
 
-        return AtariFrames(env_id, count, protocol=protocol)
+        threads = 1 if backend == "sync" else min(count, cores())
+        return AtariFrames(env_id, count, protocol=protocol, threads=threads)
     if is_joint(env_id):
         make_seat(env_id).reset()  # says where it is played
     if name := torch_task(env_id):
         from .torch_envs import TorchVector
 
+        if backend != "sync":
+            raise EnvError(f"{env_id} is one tensor: --backend {backend} would do nothing")
         return TorchVector(name, count, device)
-    return SyncVectorEnv([lambda: make_env(env_id) for _ in range(count)])
+    return vector_of(backend, env_id, partial(make_env, env_id, protocol=protocol), count, protocol)
 
 
 def seed_of_life(seed: int, life: int) -> int:

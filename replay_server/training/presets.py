@@ -90,6 +90,7 @@ CHOICES = {
     "algorithm": tuple(TRAITS),
     "network": ("mlp", "nature", "linear"),
     "optimizer": ("adam", "rmsprop"),
+    "backend": ("sync", "async", "envpool"),
     "pad": ("zero", "first"),
     "protocol": ("sticky", "apex"),
 }
@@ -149,6 +150,10 @@ class Preset:
 
     actors: int = _setting("Actor processes.", 1)
     envs: int = _setting("Environments of each actor.", 1)
+    backend: str = _setting(
+        "How these are stepped: sync (one after the other), async (side by side) or envpool.",
+        "sync",
+    )
     epsilon_base: float = _setting("Base of the ladder of epsilons.", 0.4)
     epsilon_power: float = _setting("Power of the ladder's last epsilon, less one.", 7.0)
     push_batch: int = _setting("Steps an actor gathers before it sends.", 50)

@@ -30,6 +30,7 @@ from replay_server.support.arguments import option, parse
 from replay_server.training.actions import actions_of
 from replay_server.training.atari import AtariFrames
 from replay_server.training.env_errors import EnvError
+from replay_server.training.envs import make_envs
 from replay_server.training.networks import network_from
 from replay_server.training.presets import changed, preset
 from replay_server.writing.autoreset import Rows
@@ -52,6 +53,7 @@ class Args:
     every: int = option("Environment steps between two prioritized batches.", 2_000)
     frames_max: int = option("Frames of the game after which an episode is truncated.", 108_000)
     life_loss: bool = option("A lost life cuts returns.", False)
+    backend: str = option("How the games are stepped: sync, async or envpool.", "sync")
     seed: int = option("Seed of games, exploration and draws.", 1)
 
 
@@ -253,7 +255,11 @@ def lines(args: Args, report: Report, step_bytes: int, frame_bytes: int) -> list
 def prove(args: Args) -> tuple[Report, list[str]]:
     """Plays, samples and compares; AssertionError where a stack differs."""
     torch.set_num_threads(1)
-    envs = AtariFrames(args.env, args.envs, frames_max=args.frames_max)
+    envs = (
+        AtariFrames(args.env, args.envs, frames_max=args.frames_max)
+        if args.backend == "sync"
+        else make_envs(args.env, args.envs, backend=args.backend)
+    )
     proof = Proof(args, envs)
     try:
         report = proof.run()
