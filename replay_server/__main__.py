@@ -166,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = Parser(
         prog="replay-server",
-        description="An experience-replay memory server for DQN actors and learners.",
+        description="An experience-replay memory server for actors and learners.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

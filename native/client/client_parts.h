@@ -116,11 +116,15 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
 /* ---- client_records.c ---- */
 /* Draws of this session, as far as they are known to be possible. */
 uint64_t rp_client_draw_clock(const struct rp_client *client);
-/* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
-int rp_client_waits_here(const struct client_ticket *ticket);
+/* May the server have drawn it, or draw it at any moment? It was sent, and is not known to wait
+ * without a place: all of its questions were answered, and the last one so. */
+int rp_client_may_be_drawn(struct rp_client *client, const struct client_ticket *ticket);
 /* A question of its round is sent; first: the first one. */
 void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket, int first);
-/* 0 where one more draw would push out the record of a batch that was asked for. */
+/* 0 where as many draws of queues are under way as may be. */
+int rp_client_queues_allow(struct rp_client *client);
+/* 0 where one more draw would push out the record of a batch that was asked for. Who waits is asked
+ * again where that may help. */
 int rp_client_records_allow(struct rp_client *client);
 /* Were there so many other draws since then that they may have pushed out its record? */
 int rp_client_pushed_out(struct rp_client *client, const struct client_sample *sample);
@@ -128,6 +132,10 @@ int rp_client_pushed_out(struct rp_client *client, const struct client_sample *s
 void rp_client_outrun(struct rp_client *client, const struct client_ticket *late);
 
 /* ---- client_sample.c, client_land.c ---- */
+static inline int rp_client_was_sent(const struct client_sample *sample) {
+    return sample->first_budget > 0;
+}
+
 static inline struct client_sample *sample_of(struct rp_client *client,
                                               const struct client_ticket *ticket) {
     return &client->slots[ticket->slot].sample;

@@ -22,18 +22,18 @@ uint64_t rp_client_draw_clock(const struct rp_client *client) {
     return client->sample_id + client->released;
 }
 
-/* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
-int rp_client_waits_here(const struct client_ticket *ticket) {
-    return ticket->was_blocked && ticket->blocked.noted == RP_NO_PLACE
-           && ticket->flights == CLIENT_NONE;
+int rp_client_may_be_drawn(struct rp_client *client, const struct client_ticket *ticket) {
+    const struct client_sample *sample = sample_of(client, ticket);
+    int placeless = ticket->was_blocked && ticket->blocked.noted == RP_NO_PLACE;
+    return rp_client_was_sent(sample) && !(placeless && sample->unanswered == 0);
 }
 
-/* How many the server may draw at any moment: they have a place, or may have by now. */
-static uint32_t coming(const struct rp_client *client) {
+/* How many the server may draw at any moment, of those that wait there. */
+static uint32_t coming(struct rp_client *client) {
     uint32_t count = 0;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         const struct client_ticket *ticket = &client->tickets[i];
-        count += ticket->was_blocked && !rp_client_waits_here(ticket);
+        count += ticket->was_blocked && rp_client_may_be_drawn(client, ticket);
     }
     return count;
 }
@@ -62,21 +62,41 @@ void rp_client_record_asked(struct rp_client *client, struct client_ticket *tick
 /* Has it a record at the server that it cannot do without, or may have one by now? Of those that
  * wait, only a queue's. */
 static int needs_record(struct rp_client *client, const struct client_ticket *ticket) {
-    if (sample_of(client, ticket)->first_budget == 0) { /* it was not sent */
-        return 0;
+    return rp_client_may_be_drawn(client, ticket)
+           && (!ticket->was_blocked || rp_client_sample_at_stake(client, ticket));
+}
+
+/* One fewer than there are records, so that other draws go on beside those that wait. */
+int rp_client_queues_allow(struct rp_client *client) {
+    uint32_t count = 0, records = client->session.opened.records;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        const struct client_sample *sample = sample_of(client, ticket);
+        count += sample->landing.consumes && sample->keys == NULL && !ticket->no_wait
+                 && !sample->drawn;
     }
-    return !ticket->was_blocked
-           || (!rp_client_waits_here(ticket) && rp_client_sample_at_stake(client, ticket));
+    return count == 0 || count + 1 < records;
+}
+
+static void ask_now(struct rp_client *client, struct client_ticket *ticket) {
+    rp_client_timer_stop(client, &ticket->again);
+    rp_client_sender_add(client, &ticket->sender);
 }
 
 int rp_client_records_allow(struct rp_client *client) {
     uint64_t now = rp_client_draw_clock(client);
     uint32_t may_come = coming(client);
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
-        const struct client_ticket *ticket = &client->tickets[i];
+        struct client_ticket *ticket = &client->tickets[i];
         uint64_t since = now - sample_of(client, ticket)->drawn_after;
+        if (!needs_record(client, ticket)) {
+            continue;
+        }
         uint32_t others = may_come - ticket->was_blocked; /* what waits is coming itself */
-        if (needs_record(client, ticket) && since + others + 1 >= client->session.opened.records) {
+        if (since + others + 1 >= client->session.opened.records) {
+            if (ticket->was_blocked && since > 0 && ticket->flights == CLIENT_NONE) {
+                ask_now(client, ticket); /* its answer may say that nothing lies behind it */
+            }
             return 0;
         }
     }
@@ -99,8 +119,7 @@ static void ask_early(struct rp_client *client, const struct client_ticket *but)
             && ticket->flights == CLIENT_NONE
             && now - sample_of(client, ticket)->drawn_after
                    >= client->session.opened.records / 2) {
-            rp_client_timer_stop(client, &ticket->again);
-            rp_client_sender_add(client, &ticket->sender);
+            ask_now(client, ticket);
         }
     }
 }

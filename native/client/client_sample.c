@@ -52,6 +52,10 @@ int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_s
     if (request->mode != RP_SAMPLE_KEYS && request->count > client->options.batch_max) {
         return -RP_BATCH_TOO_LARGE;
     }
+    int waits = landing->consumes && keys == NULL && deadline_ns > client->now_ns;
+    if (waits && !rp_client_queues_allow(client)) {
+        return -RP_FULL;
+    }
     int number = rp_client_ticket_new(client, RP_OP_SAMPLE, table, deadline_ns, 1);
     if (number < 0) {
         return number;
@@ -88,7 +92,6 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     sample->drawn = 0;
     sample->first_budget = 0;
     sample->unanswered = 0;
-    sample->had_place = 0;
     rp_client_sender_add(client, &ticket->sender);
 }
 
@@ -140,14 +143,10 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
-static int was_sent(const struct client_sample *sample) {
-    return sample->first_budget > 0;
-}
-
 int rp_client_sample_at_stake(struct rp_client *client, const struct client_ticket *ticket) {
     const struct client_sample *sample = sample_of(client, ticket);
     return sample->landing.consumes && sample->request.mode != RP_SAMPLE_KEYS
-           && was_sent(sample);
+           && rp_client_was_sent(sample);
 }
 
 int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *ticket) {
@@ -168,7 +167,7 @@ int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *t
 
 /* Does another one of its table wait, while it was not sent yet? */
 static int waits_behind(struct rp_client *client, const struct client_ticket *ticket) {
-    uint16_t i = was_sent(sample_of(client, ticket)) ? CLIENT_NONE : client->sample_first;
+    uint16_t i = rp_client_was_sent(sample_of(client, ticket)) ? CLIENT_NONE : client->sample_first;
     while (i != CLIENT_NONE
            && !(client->tickets[i].was_blocked && client->tickets[i].table == ticket->table)) {
         i = client->tickets[i].next;
@@ -176,11 +175,11 @@ static int waits_behind(struct rp_client *client, const struct client_ticket *ti
     return i != CLIENT_NONE;
 }
 
-/* Does it wait without a place? One of a queue that had one, or may have one since a question of it
- * is under way, hears by itself that it has not been drawn. */
-static int waits_placeless(struct rp_client *client, const struct client_ticket *ticket) {
-    int may_be_drawn = sample_of(client, ticket)->had_place || ticket->flights != CLIENT_NONE;
-    return ticket->was_blocked && !(may_be_drawn && rp_client_sample_at_stake(client, ticket));
+/* Does it wait, and is known not to be drawn, if that matters? One of a queue that may be drawn
+ * hears by itself that it has not been. */
+static int waits_undrawn(struct rp_client *client, const struct client_ticket *ticket) {
+    return ticket->was_blocked && !(rp_client_may_be_drawn(client, ticket)
+                                     && rp_client_sample_at_stake(client, ticket));
 }
 
 /* Those behind others hear it first, as long as these wait. */
@@ -189,7 +188,7 @@ void rp_client_samples_closed(struct rp_client *client) {
         for (uint32_t i = 0; i < client->tickets_max; i++) {
             struct client_ticket *ticket = &client->tickets[i];
             if (ticket->used && ticket->status == RP_PENDING && ticket->op == RP_OP_SAMPLE
-                && (waiting ? waits_placeless(client, ticket) : waits_behind(client, ticket))) {
+                && (waiting ? waits_undrawn(client, ticket) : waits_behind(client, ticket))) {
                 rp_client_ticket_finish(client, ticket,
                                         rp_client_sample_ended(client, ticket, -RP_CLOSED));
             }
@@ -209,7 +208,8 @@ void rp_client_samples_closed(struct rp_client *client) {
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
     int forgotten = status == -RP_FORGOTTEN;
-    int undrawn = ticket->was_blocked && !sample->had_place && sample->unanswered == 1;
+    int placeless = ticket->was_blocked && ticket->blocked.noted == RP_NO_PLACE;
+    int undrawn = placeless && sample->unanswered == 1;
     int by_us = forgotten && (ticket->was_blocked || rp_client_pushed_out(client, sample));
     if (forgotten && undrawn && ticket->no_wait) {
         status = rp_client_sample_ended(client, ticket, -RP_BLOCKED);
@@ -329,7 +329,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     }
     sample->asked_packet = (uint16_t)client->session.packet;
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);
-    rp_client_record_asked(client, ticket, !was_sent(sample));
+    rp_client_record_asked(client, ticket, !rp_client_was_sent(sample));
     sample->first_budget = budget;
     sample->unanswered++;
 }
@@ -386,7 +386,7 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
 
 enum client_sending rp_client_sample_send(struct rp_client *client,
                                           struct client_ticket *ticket) {
-    if ((ticket->id == 0 || rp_client_waits_here(ticket)) && !rp_client_records_allow(client)) {
+    if (!rp_client_may_be_drawn(client, ticket) && !rp_client_records_allow(client)) {
         return SEND_WAIT;
     }
     if (ticket->id == 0 && rp_client_credit_expect(client) == 0) {
@@ -424,9 +424,9 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_reserved;
     }
     sample->unanswered -= sample->unanswered > 0;
-    sample->had_place |= hold.noted == RP_PLACE;
     int last = view->message->want == sample->asked_packet || hold.noted == RP_GIVEN_UP;
     if (sample->drawn || !last) { /* an old answer: the batch overtook it, or a later question */
+        ticket->blocked.noted = rp_max(ticket->blocked.noted, hold.noted); /* a place, if either */
         return CLIENT_TAKEN;
     }
     rp_client_flights_end(client, &ticket->flights);

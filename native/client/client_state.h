@@ -118,7 +118,6 @@ struct client_sample {
     uint32_t round_count;
     uint32_t first_budget; /* datagrams its first train was to have; 0: it was not sent yet */
     uint32_t unanswered;   /* questions of this round that BLOCKED did not answer; lost ones too */
-    uint8_t had_place;     /* a BLOCKED of this round said that it had a place at the server */
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;

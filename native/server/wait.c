@@ -1,6 +1,7 @@
 /* Requests that are held back: one note per session, table and kind, in one queue per table and
  * kind, first come first served. Notes are volatile: a client whose server was killed repeats
- * its request and is noted again. A note that is not asked for again lapses.
+ * its request and is noted again, unless 64 newer ids have come: then it is FORGOTTEN. A note that
+ * is not asked for again lapses.
  *
  * Notes lie in one array, place = (kind * sessions_max + session) * table_count + table; queues
  * link places. Limits: sessions_max notes in a queue. Every operation below takes one or two steps

@@ -19,6 +19,10 @@ BATCH_DEFAULT = 4096  # items of the largest batch that a client is opened for
 LOST = {
     _native.NUMBERS[name] for name in ("FORGOTTEN", "SESSION_EXPIRED", "TIMEOUT", "CLOSED")
 }  # with a queue's batch
+BESIDE = (
+    " beside those of this client that wait at queues already (at most one fewer than "
+    "Server(records=), or open another client)"
+)
 POLL_NS = 1_000_000  # a draw that is given up sooner is on its way
 LIMITS = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
 REFUSED = tuple(-_native.NUMBERS[name] for name in ("BATCH_TOO_LARGE", "NEVER_FITS"))
@@ -104,9 +108,9 @@ class Draw:
             raise short
         blocked = (need, _native.BY_INSERTS, "", self.fifo)
         lost = self.fifo and -status in LOST
-        link.check(
-            status, self.what + " (what was drawn for it may be lost)" * lost, blocked=blocked
-        )
+        full = self.fifo and status == _native.FULL
+        what = self.what + " (what was drawn for it may be lost)" * lost + BESIDE * full
+        link.check(status, what, blocked=blocked)
         return batch
 
 

@@ -1,4 +1,4 @@
-"""Every number of a training run, in one place: `cartpole`, `pendulum`, `atari`, `apex-paper`.
+"""Every number of a training run, in one place, a preset each.
 
 Actor and learner read the same preset. A field's sentence is its "help" metadata, from which the
 command lines make their --help; `changed(preset, name=value)` overrides fields by name.

@@ -5,7 +5,7 @@
  */
 #include "client_world.h"
 
-enum { ITEM = 16, BATCH = 60, QUEUES = 10, SLOTS = 16, MAIN = 0, QUEUE = 1 };
+enum { ITEM = 16, BATCH = 60, SLOTS = 16, MAIN = 0, QUEUE = 1 };
 
 struct beside {
     uint32_t plain;   /* draws of another table, under way all the time */
@@ -125,34 +125,150 @@ static void situation_beside(struct beside beside) {
     world_close(world);
 }
 
-/* 2. Given as many queues at which a draw waits as the server keeps records, or more, all of which
- *    get their items at once. Expect every batch. */
-static void situation_queues(uint32_t count, uint32_t records) {
+static void queues_and_a_table(uint32_t count) {
     script_tables(two);
-    for (uint32_t i = 0; i < count; i++) {
+    tables[MAIN] = two[MAIN];
+    tables[MAIN].plan_count = 1;
+    for (uint32_t i = 1; i <= count; i++) {
         tables[i] = two[1];
         snprintf((char *)tables[i].name, RP_NAME_BYTES, "q%u", i);
         queue(&tables[i]);
     }
-    struct world *world = opened(count, records, 2);
+}
+
+/* 2. Given as many queues at which a draw waits as there may be, one fewer than the server's
+ *    records. Expect a further draw to find no room, those of a plain table to go on, each within
+ *    a few round trips, and every batch as all queues get their items at once. */
+static void situation_queues(uint32_t records) {
+    uint32_t most = records > 1 ? records - 1 : 1;
+    queues_and_a_table(most + 1);
+    struct world *world = opened(most + 2, records, 2);
     int tickets[SLOTS];
-    uint32_t left[SLOTS];
-    for (uint16_t i = 0; i < count; i++) {
+    CHECK(push(world, MAIN, 32) == 32);
+    world_run(world, 100 * WORLD_MS);
+    for (uint16_t i = 1; i <= most; i++) {
         tickets[i] = post(world, i, i, BATCH);
+    }
+    CHECK(post(world, (uint16_t)(most + 1), 0, BATCH) == -RP_FULL);
+    world_run(world, 100 * WORLD_MS);
+    for (int draw = 0; draw < 50 && records > 1; draw++) {
+        uint64_t begin_ns = world->now_ns;
+        int ticket = post(world, MAIN, 0, 4);
+        CHECK(world_wait(world, ticket) == RP_OK);
+        CHECK(world->now_ns - begin_ns < 20 * WORLD_MS, "draw %d: %u ms", draw,
+              (unsigned)((world->now_ns - begin_ns) / WORLD_MS));
+    }
+    uint32_t left[SLOTS];
+    for (uint32_t i = 0; i < SLOTS; i++) {
         left[i] = BATCH;
     }
-    world_run(world, 100 * WORLD_MS);
     for (int round = 0; round < 1000; round++) {
-        for (uint16_t i = 0; i < count; i++) {
+        for (uint16_t i = 1; i <= most; i++) {
             left[i] -= push(world, i, left[i]);
         }
         world_run(world, WORLD_MS / 10);
     }
-    for (uint16_t i = 0; i < count; i++) {
+    for (uint16_t i = 1; i <= most; i++) {
         int status = world_wait(world, tickets[i]);
-        CHECK(status == RP_OK && sampled(world, i) == BATCH, "queue %u of %u, records %u: %d", i,
-              count, records, status);
+        CHECK(status == RP_OK && sampled(world, i) == BATCH, "queue %u, records %u: %d", i,
+              records, status);
     }
+    CHECK(post(world, (uint16_t)(most + 1), 0, BATCH) > 0);
+    world_close(world);
+}
+
+/* 3. Given a draw of a queue that waits without a place until the one before it is given up, then
+ *    gets the place and is drawn, its batch lost; and draws of another table that wait for room in
+ *    the records. Expect these to wait on until it has its batch. */
+static void situation_lost_batch(void) {
+    enum { OTHERS = 12 };
+    script_tables(tables);
+    tables[MAIN].plan_count = 1;
+    queue(&tables[QUEUE]);
+    struct world *world = opened(2, 4, 64);
+    int others[OTHERS];
+    CHECK(push(world, MAIN, 32) == 32 && push(world, QUEUE, 4) == 4);
+    world_run(world, 100 * WORLD_MS);
+    int first = post(world, QUEUE, 14, 16);
+    world_run(world, 20 * WORLD_MS);
+    int second = post(world, QUEUE, 15, 4);
+    world_run(world, 20 * WORLD_MS);
+    rp_client_take(world->client, first);
+    world_client_turn(world);
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        others[i] = post(world, MAIN, i, 8);
+    }
+    while (sampled(world, QUEUE) == 0) {
+        world_turn(world);
+        world_advance(world, WORLD_MS / 100);
+    }
+    struct world_port *port = &world->ports[1];
+    for (uint32_t i = 0; i < port->count; i++) {
+        const struct rp_message *message = world_message(&port->queue[i]);
+        if (message->op == (RP_OP_SAMPLE | RP_ANSWER) && message->table == QUEUE) {
+            free(port->queue[i].data);
+            port->queue[i--] = port->queue[--port->count];
+        }
+    }
+    CHECK(world_wait(world, second) == RP_OK && sampled(world, QUEUE) == 4);
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        CHECK(world_wait(world, others[i]) == RP_OK);
+    }
+    world_close(world);
+    check_group("3 a batch that is lost on its way comes before what is new");
+}
+
+/* 4. Given twelve draws at once, of a plain table and of three queues, for as long as they take,
+ *    over a network of any kind. Expect every item that a queue drew, and hardly a draw that ends
+ *    without its batch. */
+static void situation_walk(uint64_t seed, uint32_t records, uint32_t lose, uint32_t late) {
+    enum { TABLES = 4, AT_ONCE = 12 };
+    queues_and_a_table(TABLES - 1);
+    struct world *world = opened(TABLES, records, 64);
+    struct rp_random random;
+    int tickets[AT_ONCE] = {0};
+    uint16_t of[AT_ONCE] = {0};
+    uint32_t counts[AT_ONCE] = {0};
+    uint64_t received[TABLES] = {0}, ended[2] = {0}, end = check_rounds(20000);
+    rp_random_seed(&random, seed);
+    CHECK(push(world, MAIN, 32) == 32);
+    world_run(world, 100 * WORLD_MS);
+    world->delay_ns = 100000;
+    for (uint64_t round = 0, open = 1; round < end || open > 0; round++) {
+        CHECK(round < 4 * end + 100000, "a draw that never ends");
+        world->lose = round < end ? lose : 0;
+        world->late = round < end ? late : 0;
+        open = 0;
+        for (uint32_t i = 0; i < AT_ONCE; i++) {
+            int status = tickets[i] ? rp_client_poll(world->client, tickets[i]) : -1;
+            if (tickets[i] && status != RP_PENDING) {
+                received[of[i]] += status == RP_OK ? counts[i] : 0;
+                ended[status == RP_OK]++;
+                CHECK(status == RP_OK || (status == -RP_FORGOTTEN && of[i] > 0), "%d", status);
+                rp_client_take(world->client, tickets[i]);
+                tickets[i] = 0;
+            }
+            if (tickets[i] == 0 && round < end && rp_random_below(&random, 4) == 0) {
+                of[i] = (uint16_t)rp_random_below(&random, TABLES);
+                counts[i] = 1 + (uint32_t)rp_random_below(&random, 20);
+                tickets[i] = post(world, of[i], i, counts[i]);
+                CHECK(tickets[i] > 0 || tickets[i] == -RP_FULL);
+                tickets[i] = tickets[i] > 0 ? tickets[i] : 0;
+            }
+            open += tickets[i] != 0;
+        }
+        if (rp_random_below(&random, 6) == 0) {
+            (void)push(world, 1 + (uint16_t)rp_random_below(&random, TABLES - 1),
+                       1 + (uint32_t)rp_random_below(&random, 20));
+        }
+        world_step(world, rp_random_below(&random, 4) ? WORLD_MS / 10 : 2 * WORLD_MS);
+    }
+    for (uint16_t i = 1; i < TABLES; i++) {
+        CHECK(received[i] == sampled(world, i), "seed %u, records %u: queue %u: %u of %u",
+              (unsigned)seed, records, i, (unsigned)received[i], (unsigned)sampled(world, i));
+    }
+    CHECK(ended[1] > 100 * ended[0], "%u ended with their batch, %u without", (unsigned)ended[1],
+          (unsigned)ended[0]);
     world_close(world);
 }
 
@@ -165,9 +281,16 @@ int main(void) {
     situation_beside((struct beside){3, 4, 64, 4, 100, 50, 500});
     situation_beside((struct beside){1, 4, 64, 1, 100, 0, 0});
     check_group("1 beside draws of another table");
-    situation_queues(8, 8);
-    situation_queues(QUEUES, 8);
-    situation_queues(2, 1);
-    check_group("2 at more queues than there are records");
+    situation_queues(8);
+    situation_queues(3);
+    situation_queues(1);
+    check_group("2 at as many queues as may be");
+    situation_lost_batch();
+    situation_walk(1, 8, 0, 0);
+    situation_walk(2, 4, 30, 0);
+    situation_walk(3, 8, 100, 300);
+    situation_walk(4, 2, 50, 100);
+    situation_walk(5, 1, 0, 300);
+    check_group("4 many draws at once, of several queues");
     return check_done("test_client_beside");
 }

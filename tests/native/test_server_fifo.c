@@ -289,6 +289,26 @@ static void situation_next_session(void) {
     check_group("10 what was given up is the session's");
 }
 
+/* 11. Given a PUSH that waits, and in one turn a draw that waits for it and a newer poll of the
+ *     same session. Expect the poll to be answered, and the draw let on at the turn's end. */
+static void situation_newer_poll(void) {
+    struct pusher p;
+    struct rp_sample request = script_sample(10);
+    queue(&p);
+    CHECK(run_now(&p, 1, 0, 0, 0, 8) == RP_OK && run_now(&p, 2, 0, 8, 8, 5) == RP_BLOCKED);
+    script_put(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+    request.count = SIZE;
+    request.now = 1;
+    script_put(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &request, sizeof request);
+    CHECK(script_turn(&p.script) >= 4, "the draw twice, the PUSH, the poll");
+    CHECK(script_info(&p.script, &p.client, 1).sampled == 10);
+    CHECK(p.script.server->waiting[RP_WAIT_SAMPLE][1].count == 0);
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &request, sizeof request),
+                 RP_BLOCKED); /* it was given up, and is told so again */
+    script_close(&p.script);
+    check_group("11 a newer poll is answered beside a draw that waits");
+}
+
 int main(void) {
     situation_once();
     situation_both_wait();
@@ -300,5 +320,6 @@ int main(void) {
     situation_polled_in_a_crowd();
     situation_older_poll();
     situation_next_session();
+    situation_newer_poll();
     return check_done("test_server_fifo");
 }

@@ -27,16 +27,22 @@ from replay_server import (
     Batch,
     Client,
     ClosedError,
+    Column,
     ConfigError,
     Fifo,
+    Full,
     LimiterBlocked,
     MinSize,
     NStep,
     OverBudget,
     ReplayError,
+    Row,
     SamplesPerInsert,
+    Server,
     ShortBatch,
+    Spec,
     SpecError,
+    Table,
     Uniform,
 )
 from replay_server._native import NUMBERS
@@ -45,6 +51,7 @@ from replay_server.table import layout_of
 from replay_server.writing.autoreset import Autoreset
 
 SIZE = 32
+NUMBERED, ROWS = Spec([Column("x", np.int64, ())]), {"x": np.arange(16)}
 
 
 @pytest.fixture(params=TRANSPORTS)
@@ -295,6 +302,36 @@ def test_who_polls_and_who_waits_let_each_other_on(place, held):
             except LimiterBlocked:
                 time.sleep(0.001)
         writer.result()
+
+
+@pytest.mark.parametrize("transport", ["udp", "loopback"])
+def test_so_many_queues_are_waited_at_by_a_client(transport):
+    """Given a server with three records, and empty queues at which two draws of a client wait.
+    Expect a third to be refused in a sentence, and a draw of a plain table to go on beside them; at
+    another client, room."""
+    queues = [
+        Table(f"q{i}", step=NUMBERED, plan=Row(), capacity=1024, sampler=Fifo(16)) for i in range(3)
+    ]
+    plain = Table("plain", step=NUMBERED, plan=Row(), capacity=1024)
+    url = "udp://127.0.0.1:0" if transport == "udp" else "loopback://so-many-queues"
+    with Server([plain, *queues], url, records=3) as server, Client(server.address) as client:
+        client.extend("plain", ROWS)
+        waiting = [client.batches(f"q{i}", 4, prefetch=1) for i in range(2)]
+        assert [each.get(0) for each in waiting] == [None, None]
+        for ask in (
+            lambda: client.batches("q2", 4, prefetch=1).get(0),
+            lambda: client.sample("q2", 4, timeout=1.2),
+        ):
+            with pytest.raises(Full, match=r"wait at queues already .* Server\(records=\)"):
+                ask()
+        assert all(len(client.sample("plain", 4)) == 4 for _ in range(20))
+        with Client(server.address) as other:
+            other.extend("q2", ROWS)
+            assert len(other.sample("q2", 4)) == 4
+        client.extend("q0", ROWS)
+        assert len(waiting[0].get(5.0)) == 4
+        for each in waiting:
+            each.close()
 
 
 @pytest.mark.parametrize("transport", ["udp", "zmq"])
