@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from actor.env_wire import (
     HELLO,
@@ -36,6 +34,7 @@ from replay_server.training.asking import Asker
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_env
 from replay_server.training.loop import Outcome
+from replay_server.training.vectors import NextStepVector
 
 STEP_S = 30.0  # a step of all of a worker's environments
 
@@ -97,7 +96,7 @@ def infos_of(parts: Sequence[Outcome], counts: Sequence[int]) -> dict[str, np.nd
     return infos
 
 
-class RemoteVector(VectorEnv):
+class RemoteVector(NextStepVector):
     """`count` environments at the workers of `urls`, in their order; close it.
 
     EnvError where they play another environment, or are not so many; EnvironmentsLost where one
@@ -118,15 +117,10 @@ class RemoteVector(VectorEnv):
     ) -> None:
         if twice := [url for i, url in enumerate(urls) if url in urls[:i]]:
             raise EnvError(f"{twice[0]} stands twice among the workers: name each once")
-        self.num_envs, self.stopped = count, stopped
-        self.patience, self.step_s = patience, step_s
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.stopped, self.patience, self.step_s = stopped, patience, step_s
         with_spaces = make_env(env_id, protocol=protocol)
-        self.single_observation_space = with_spaces.observation_space
-        self.single_action_space = with_spaces.action_space
+        super().__init__(with_spaces.observation_space, with_spaces.action_space, count)
         with_spaces.close()
-        self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
         self.workers: list[Worker] = []
         agent = agent_of(env_id) if is_joint(env_id) else ""
         name = asker_of(agent) if agent else b""
@@ -159,7 +153,7 @@ class RemoteVector(VectorEnv):
     def reset(
         self, *, seed: list[int] | int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
+        seeds = self.seeds_of(seed)
         shares = self._shares({} if seeds is None else {"seeds": np.array(seeds, np.int64)})
         try:
             answers = self._ask_all(RESET, shares, self.patience)

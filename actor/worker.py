@@ -29,14 +29,14 @@ from actor.env_wire import (
 from actor.environments import Environments
 from actor.seats import Seats
 from replay_server.errors import ConfigError
-from replay_server.support.arguments import nearest, option, parse
+from replay_server.support.arguments import option, parse
 from replay_server.support.values import whole
 from replay_server.training.agents import agent_of, is_joint
 from replay_server.training.asking import Answerer, Question, is_local
+from replay_server.training.backends import check_backend
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_envs
-from replay_server.training.presets import CHOICES
 
 SLICE_S = 0.2
 
@@ -59,9 +59,6 @@ class Options:
 
     def __post_init__(self) -> None:
         whole("envs", self.envs, 1, 1 << 16)
-        if self.backend not in CHOICES["backend"]:
-            close = nearest(self.backend, CHOICES["backend"])
-            raise ConfigError(f"--backend {self.backend}: the nearest is {close!r}")
         if not self.insecure and not is_local(self.serve):
             raise ConfigError(
                 f"--serve {self.serve}: other machines may reach it; say tcp://127.0.0.1:PORT, or "
@@ -126,6 +123,7 @@ class Served:
 
 def served_by(options: Options) -> Served | Seats:
     """What answers to the actors; EnvError where there is no such environment."""
+    check_backend(options.backend, options.env)
     if not is_joint(options.env):
         return Served(options)
     if agent := agent_of(options.env):

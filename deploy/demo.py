@@ -45,6 +45,8 @@ from replay_server import ConfigError, ReplayError, SpecError
 from replay_server.support.arguments import nearest
 from replay_server.training import options, runfile
 from replay_server.training.agents import agent_of, is_joint
+from replay_server.training.backends import check_backend
+from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import check_playable, envs_of
 from replay_server.training.presets import Preset, changed
 from replay_server.training.runs import (
@@ -243,11 +245,13 @@ def parsed(
             require_shared(plan, args, settings.env)
         if not args.explain:
             require_devices(plan)
+            if plan.engine == ENGINES[0]:  # a cluster's hosts say themselves what they have
+                check_backend(settings.backend, settings.env)
         # as many as are started here: the ladder is theirs
         settings = changed(settings, actors=plan.process_of("actor").replicas)
         require_fit(plan, settings)
         require_queue(plan, settings)
-    except ConfigError as wrong:  # PlanError among them
+    except (ConfigError, EnvError) as wrong:  # PlanError among them
         parser.error(str(wrong))
     if args.solve_at is None:
         args.solve_at = settings.mark

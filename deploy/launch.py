@@ -17,6 +17,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deploy.plan import Plan, Process, require_workers
 from replay_server.training.agents import is_joint, task_of
@@ -77,15 +78,15 @@ class Places:
         return () if self.host(name) == HOST else OPEN
 
 
-def nets(process: Process) -> tuple[str, ...]:
-    """The options of a learner that are its process's."""
+def flags_of(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Options as words of a command; of switches those that are on, nothing of what is None."""
     words: list[str] = []
-    for name, value in process.nets.items():
+    for name, value in values.items():
         flag = "--" + name.replace("_", "-")
-        if not isinstance(value, bool):
-            words += [flag, str(value)]
-        elif value:
+        if value is True:
             words.append(flag)
+        elif value is not None and value is not False:
+            words += [flag, str(value)]
     return tuple(words)
 
 
@@ -135,7 +136,7 @@ def commands(
     acting = plan.process_of("actor")
     if learners is acting:
         common += ("--turns", places.url("together")) if plan.synchronous else ()
-        words = ("together", *common, *nets(learners), *at)
+        words = ("together", *common, *flags_of(learners.nets), *at)
         return [*found, Command("together", "together", words, served=True, process=acting)]
     turns = ("--turns", places.url("learner")) if plan.synchronous else ()
     found += learning(plan, learners, (*common, *turns), places)
@@ -150,7 +151,7 @@ def learning(
 ) -> list[Command]:
     """The learners, and where the weights are, if that is elsewhere."""
     weights, insecure = plan.process_of("weights"), places.open("learner")
-    words = ("learner", "train", *common, *nets(learners))
+    words = ("learner", "train", *common, *flags_of(learners.nets))
     if weights is learners:
         if learners.replicas == 1:
             more = insecure if plan.synchronous else ()
@@ -160,7 +161,7 @@ def learning(
             for name, variables in ranks(learners, places).items()
         ]
     url = places.url("learner", weights.port)
-    kept = ("learner", "train", *common, *nets(weights), "--gradients", url, *insecure)
+    kept = ("learner", "train", *common, *flags_of(weights.nets), "--gradients", url, *insecure)
     found = [Command("learner", "weights", kept, served=True, process=weights)]
     for i in range(1, learners.replicas + 1):
         more = ("--central", url, "--number", str(i))

@@ -21,6 +21,7 @@ import torch
 
 from actor.__main__ import Program as ActorProgram
 from actor.inference import Inference
+from deploy.launch import flags_of
 from deploy.plan import NETS
 from learner.__main__ import parse_train
 from learner.learner import Learner
@@ -104,16 +105,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     for name, option in nets_of(options.Train).items():
         switch = {"action": "store_true"} if isinstance(option.default, bool) else {"metavar": "X"}
-        parser.add_argument(f"--{name}", help=f"{option.metadata['help']}", **switch)
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, help=option.metadata["help"], **switch)
     parser.add_argument(
         "--resume", metavar="FOLDER", help="Run to go on from, with the options of both there."
     )
     parser.epilog = "Every other option is one that both `learner train` and `actor` have."
     mine, both = parser.parse_known_args(argv)
-    words = ["--resume", mine.resume] if mine.resume else []
-    for name in NETS:
-        value = getattr(mine, name)
-        words += [f"--{name}"] * bool(value) + [value] * isinstance(value, str)
+    words = flags_of({name: getattr(mine, name) for name in ("resume", *NETS)})
     args, settings = parse_train([*both, *words])
     played = as_played(mine.resume, both) if mine.resume else []
     playing = options.parse(options.Actor, "actor", "actor", "", [*both, *played], check_playable)

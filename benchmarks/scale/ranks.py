@@ -95,6 +95,7 @@ class Host:
         (folder / "server.toml").write_text(text)
         self.server = self.started("server", "serve", str(folder / "server.toml"))
         self.url = self.until(self._address, "the server to serve")
+        print(f"{work.filled} steps of {work.env} go into the table", flush=True)
         self.act(1, work.filled)
 
     def started(self, name: str, *words: str, **variables: str) -> Process:
@@ -130,7 +131,10 @@ class Host:
             self.started(f"{name}-{self.runs}", *words, *common, *more, **variables(i))
             for i, (name, more) in enumerate(names)
         ]
-        done = lambda: all(process.ended() == 0 for process in processes)  # noqa: E731
+
+        def done() -> bool:
+            return all(process.ended() == 0 for process in processes)
+
         self.until(done, f"{words} to end", *processes)
         return run
 
@@ -217,7 +221,9 @@ def all_reduce() -> tuple[float, float]:
     """(seconds of a round, bytes a second) of two ranks on this host, over gloo."""
     context, port = get_context("spawn"), free_port()
     answers = context.Queue()
-    ranks = [context.Process(target=_meet, args=(rank, port, answers)) for rank in range(2)]
+    ranks = [
+        context.Process(target=_meet, args=(rank, port, answers), daemon=True) for rank in range(2)
+    ]
     for rank in ranks:
         rank.start()
     found = np.max([answers.get(timeout=WAIT.seconds) for _ in ranks], axis=0)

@@ -144,9 +144,6 @@ enum client_sending rp_client_sample_send(struct rp_client *client, struct clien
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
-/* The server closes, and tells each SAMPLE so that has a place. Those that wait without one, as far
- * as they know, and those behind them end too. */
-void rp_client_samples_closed(struct rp_client *client);
 /* May items of a queue have been drawn for it, which nobody else gets? */
 int rp_client_sample_at_stake(struct rp_client *client, const struct client_ticket *ticket);
 /* Its time is over. 1 where something is at stake: then it asks once more, not to wait any longer,

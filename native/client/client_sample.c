@@ -182,8 +182,9 @@ static int waits_undrawn(struct rp_client *client, const struct client_ticket *t
                                      && rp_client_sample_at_stake(client, ticket));
 }
 
-/* Those behind others hear it first, as long as these wait. */
-void rp_client_samples_closed(struct rp_client *client) {
+/* The server closes, and tells each SAMPLE so that has a place. Those that wait undrawn and those
+ * behind them end too; the latter first, as long as the others wait. */
+static void samples_closed(struct rp_client *client) {
     for (int waiting = 0; waiting < 2; waiting++) {
         for (uint32_t i = 0; i < client->tickets_max; i++) {
             struct client_ticket *ticket = &client->tickets[i];
@@ -559,7 +560,7 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
         int ended = rp_client_sample_ended(client, ticket, -(int)status);
         if (status == RP_CLOSED) { /* it had a place, whether it heard so or not */
             ticket->was_blocked = 1;
-            rp_client_samples_closed(client);
+            samples_closed(client);
         }
         rp_client_ticket_finish(client, ticket, ended);
         return CLIENT_TAKEN;

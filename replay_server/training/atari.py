@@ -25,10 +25,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode
 
 from .env_errors import EnvError
+from .vectors import NextStepVector
 
 FRAME = (84, 84)
 STICKY = {"sticky": 0.25, "apex": 0.0}
@@ -64,7 +64,7 @@ def seed_of(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0]) & 0x7FFFFFFF
 
 
-class AtariFrames(VectorEnv):
+class AtariFrames(NextStepVector):
     """`count` games side by side, in next-step mode.
 
     Observations uint8 [count, 84, 84], rewards float64 [count], and in infos "lives" int32 and
@@ -104,19 +104,14 @@ class AtariFrames(VectorEnv):
             life_loss_info=False,
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
-        self.num_envs = count
-        # Its own: ale-py writes the mode into a dict that all vector environments share.
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.single_observation_space = spaces.Box(0, 255, FRAME, np.uint8)
-        self.single_action_space = spaces.Discrete(int(self.games.single_action_space.n))
-        self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
+        actions = spaces.Discrete(int(self.games.single_action_space.n))
+        super().__init__(spaces.Box(0, 255, FRAME, np.uint8), actions, count)
         self.lives = np.zeros(count, np.int32)
 
     def reset(
         self, *, seed: list[int] | int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
+        seeds = self.seeds_of(seed)
         given = None if seeds is None else np.array([seed_of(s) for s in seeds], np.int32)
         frames, infos = self.games.reset(seed=given)
         self.lives = infos["lives"]

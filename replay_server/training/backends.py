@@ -10,27 +10,48 @@ All are in next-step mode, and have the spaces, rewards and ends that the enviro
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
+from .. import _native
 from ..support.arguments import nearest
+from .agents import is_joint
 from .atari import FRAMES_MAX, STICKY, AtariGame, seed_of
 from .env_errors import EnvError
+from .presets import CHOICES, TORCH
+from .vectors import NextStepVector
 
 SKIPPED = 4  # frames of a step
 Make = Callable[[], gymnasium.Env]
 
 
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def threads_for(count: int) -> int:
+    """For `count` environments side by side."""
+    return min(count, len(_native.cores()))
+
+
+def check_backend(backend: str, env_id: str) -> None:
+    """EnvError where there is none of this name, or it has no such environment."""
+    if backend not in CHOICES["backend"]:
+        close = nearest(backend, CHOICES["backend"])
+        raise EnvError(f"no --backend {backend!r}; the nearest is {close!r}")
+    if backend == "sync":
+        return
+    if env_id.startswith(TORCH) or is_joint(env_id):
+        what = "one task" if is_joint(env_id) else "one tensor"
+        raise EnvError(f"{env_id} is {what}, stepped as one: leave --backend {backend} away")
+    if backend == "envpool":
+        name, known = env_id.removeprefix("ALE/"), _pools().list_all_envs()
+        if name not in known:
+            raise EnvError(
+                f"EnvPool has no {name!r}, the nearest is {nearest(name, known)!r}: leave "
+                "--backend envpool away"
+            )
 
 
 class Quiet:
@@ -66,23 +87,18 @@ def _pools() -> Any:
     return envpool
 
 
-class EnvPoolVector(VectorEnv):
+class EnvPoolVector(NextStepVector):
     """`count` environments on EnvPool's threads, with the spaces of `single`, which it closes.
 
     `reset` with seeds, one for each, begins all anew. Of Atari infos have "lives" and "life_lost",
-    as AtariFrames'.
+    as AtariFrames'. EnvError where EnvPool's spaces are others.
     """
 
     def __init__(self, env_id: str, single: gymnasium.Env, count: int, protocol: str) -> None:
-        self.num_envs, self.atari = count, isinstance(single, AtariGame)
-        self.name = env_id.removeprefix("ALE/")
-        self.single_observation_space = single.observation_space
-        self.single_action_space = single.action_space
+        super().__init__(single.observation_space, single.action_space, count)
+        self.name, self.atari = env_id.removeprefix("ALE/"), isinstance(single, AtariGame)
         single.close()
-        self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.options: dict[str, Any] = {"num_envs": count, "num_threads": min(count, cores())}
+        self.options: dict[str, Any] = {"num_envs": count, "num_threads": threads_for(count)}
         if self.atari:
             self.options |= {
                 "stack_num": 1,
@@ -92,27 +108,25 @@ class EnvPoolVector(VectorEnv):
                 "repeat_action_probability": STICKY[protocol],
                 "use_fire_reset": False,
             }
-        known = _pools().list_all_envs()
-        if self.name not in known:
-            raise EnvError(
-                f"EnvPool has no {self.name!r}, the nearest is {nearest(self.name, known)!r}: "
-                "leave --backend envpool away"
-            )
         self.pool: Any = None
         self.lives = np.zeros(count, np.int32)
-        self._begin(range(count))
+        self._expect_spaces()
 
-    def _begin(self, seeds: Iterable[int]) -> None:
+    def _expect_spaces(self) -> None:
+        spec = _pools().make_spec(self.name, **self.options)
+        theirs, actions = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        ours = self.single_observation_space
+        frames = (1, *(ours.shape or ())) if self.atari else ours.shape
+        if theirs.shape != frames or actions != self.single_action_space:
+            raise EnvError(
+                f"EnvPool's {self.name!r} has {theirs} and {actions}, Gymnasium's {ours} and "
+                f"{self.single_action_space}: leave --backend envpool away"
+            )
+
+    def _begin(self, seeds: Sequence[int]) -> None:
         self.close()
         own = {"env_seed": [seed_of(seed) for seed in seeds]}
         self.pool = _pools().make(self.name, env_type="gymnasium", **self.options, **own)
-        ours, theirs = self.single_observation_space, self.pool.observation_space
-        frames = (1, *(ours.shape or ())) if self.atari else ours.shape
-        if theirs.shape != frames or self.pool.action_space != self.single_action_space:
-            raise EnvError(
-                f"EnvPool's {self.name!r} has {theirs} and {self.pool.action_space}, Gymnasium's "
-                f"{ours} and {self.single_action_space}: leave --backend envpool away"
-            )
 
     def _seen(self, observation: np.ndarray) -> np.ndarray:
         frames = observation[:, 0] if self.atari else observation
@@ -128,10 +142,11 @@ class EnvPoolVector(VectorEnv):
     def reset(
         self, *, seed: list[int] | int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        if isinstance(seed, int):
-            seed = [seed + i for i in range(self.num_envs)]
-        if seed is not None:
-            self._begin(seed)
+        seeds = self.seeds_of(seed)
+        if seeds is None and self.pool is None:
+            seeds = np.random.SeedSequence().generate_state(self.num_envs).tolist()
+        if seeds is not None:
+            self._begin(seeds)
         observation, infos = self.pool.reset()
         return self._seen(observation), self._infos(infos)
 

@@ -22,7 +22,7 @@ from ..spec import Column, Spec, SpecError, spec_from
 from ..support.arguments import nearest
 from .actions import actions_of
 from .agents import agent_of, is_joint, make_seat, make_task, seats_of
-from .backends import cores, vector_of
+from .backends import check_backend, threads_for, vector_of
 from .env_errors import EnvError, raised
 from .presets import SEED_MAX, TORCH, TRAITS
 
@@ -161,18 +161,17 @@ def make_envs(
     """`count` environments in Gymnasium's next-step mode; or EnvError. device: where those of
     torch_envs.py are stepped. backend: see backends.py."""
     check_env(env_id)
+    check_backend(backend, env_id)
     if is_atari(env_id) and backend != "envpool":
         from .atari import AtariFrames
 
-        threads = 1 if backend == "sync" else min(count, cores())
+        threads = 1 if backend == "sync" else threads_for(count)
         return AtariFrames(env_id, count, protocol=protocol, threads=threads)
     if is_joint(env_id):
         make_seat(env_id).reset()  # says where it is played
     if name := torch_task(env_id):
         from .torch_envs import TorchVector
 
-        if backend != "sync":
-            raise EnvError(f"{env_id} is one tensor: --backend {backend} would do nothing")
         return TorchVector(name, count, device)
     return vector_of(backend, env_id, partial(make_env, env_id, protocol=protocol), count, protocol)
 

@@ -17,9 +17,9 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.utils import seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 from torch import Tensor
+
+from .vectors import NextStepVector
 
 
 class Task(NamedTuple):
@@ -35,19 +35,15 @@ class Task(NamedTuple):
     seen: Callable[[Tensor], Tensor]
 
 
-class TorchVector(VectorEnv):
+class TorchVector(NextStepVector):
     """`count` environments of TASKS[name] on `device`."""
 
     def __init__(self, name: str, count: int, device: str = "cpu") -> None:
         single = gymnasium.make(name)
-        self.task, self.num_envs, self.device = TASKS[name], count, torch.device(device)
+        super().__init__(single.observation_space, single.action_space, count)
+        self.task, self.device = TASKS[name], torch.device(device)
         self.limit = int(single.spec.max_episode_steps)
-        self.single_observation_space = single.observation_space
-        self.single_action_space = single.action_space
         single.close()
-        self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.random = [seeding.np_random()[0] for _ in range(count)]
         self.state = torch.zeros((count, 1), dtype=torch.float64, device=self.device)
         self.steps, self.over = np.zeros(count, np.int64), np.ones(count, np.bool_)
@@ -55,13 +51,8 @@ class TorchVector(VectorEnv):
     def reset(
         self, *, seed: list[int] | int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        seeds = seed
-        if seed is not None and np.ndim(seed) == 0:
-            seeds = [int(seed) + i for i in range(self.num_envs)]
-        if seeds is not None:
-            if len(seeds) != self.num_envs:
-                raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
-            self.random = [seeding.np_random(int(each))[0] for each in seeds]
+        if (seeds := self.seeds_of(seed)) is not None:
+            self.random = [seeding.np_random(each)[0] for each in seeds]
         rows = np.stack([self.task.first(random) for random in self.random])
         self.state = torch.from_numpy(rows).to(self.device)
         self.steps[:], self.over[:] = 0, False

@@ -7,8 +7,8 @@ import importlib.util
 import numpy as np
 import pytest
 
-from actor.worker import Options
-from replay_server.errors import ConfigError
+from actor.worker import Options, served_by
+from deploy import demo
 from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_envs
 
@@ -39,15 +39,20 @@ def test_side_by_side_is_as_one_after_the_other(env_id, steps):
     assert ends.any(), "no episode ended, and no life was lost"
 
 
-def test_a_backend_that_cannot_be_had_is_one_sentence():
+def test_a_backend_that_cannot_be_had_is_one_sentence(capsys):
     """Given EnvPool where it is not installed, tensors in processes, and a typo. Expect what to
     do."""
-    with pytest.raises(EnvError, match="one tensor: --backend async would do nothing"):
+    with pytest.raises(EnvError, match="one tensor, stepped as one: leave --backend async away"):
         make_envs("torch/CartPole-v1", 2, backend="async")
-    with pytest.raises(ConfigError, match="--backend envpol: the nearest is 'envpool'"):
-        Options(backend="envpol")
+    with pytest.raises(EnvError, match="one task, stepped as one: leave --backend async away"):
+        served_by(Options(env="agents:pairs", backend="async"))
+    with pytest.raises(EnvError, match="no --backend 'envpol'; the nearest is 'envpool'"):
+        served_by(Options(backend="envpol"))
     if importlib.util.find_spec("envpool") is None:
         with pytest.raises(
             EnvError, match=r"not installed: pip install 'replay-server\[envpool\]'"
         ):
             make_envs("CartPole-v1", 2, backend="envpool")
+        with pytest.raises(SystemExit, match="2"):  # before anything starts
+            demo.main(["--backend", "envpool"])
+        assert "needs EnvPool, which is not installed" in capsys.readouterr().err

@@ -203,9 +203,10 @@ def test_a_greeting_that_comes_again_is_answered_so():
     not there yet, and after these began. Expect a greeting each time, and no step."""
     seats = served_by(Options(env=TASK, envs=3))
     who = {agent: asker_of(agent) for agent in AGENTS}
-    ask = lambda agent, n, verb, again=False: seats.answers(  # noqa: E731
-        Question(who[agent], n, verb, b"", again)
-    )
+
+    def ask(agent, number, verb, again=False):
+        return seats.answers(Question(who[agent], number, verb, b"", again))
+
     ask("left", 1, env_wire.HELLO)
     assert ask("left", 2, env_wire.RESET) == []
     assert [verb for _, verb, _ in ask("left", 1, env_wire.HELLO, True)] == [env_wire.HELLO]
