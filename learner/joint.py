@@ -17,7 +17,7 @@ import numpy as np
 
 from learner import checkpoint
 from learner.evaluate import Episodes, Sight, Verdict
-from learner.judge import SELECT_EPISODES, VERDICT_EPISODES, restored, tried
+from learner.judge import restored, tried
 from replay_server.training.agents import agent_of, has_ended, make_task, stepped, task_of
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError
@@ -183,8 +183,7 @@ def verdict_on(
 ) -> dict[str, Any] | None:
     """Of candidate `number`, from 1: as judge.py's `tried`."""
 
-    def episodes(purpose: str) -> Verdict | None:
-        count = VERDICT_EPISODES if purpose == "evaluate" else SELECT_EPISODES
-        return play(players, count, purpose, seed, (number - 1) * count, stop, run.say)
+    def episodes(purpose: str, count: int, first: int) -> Verdict | None:
+        return play(players, count, purpose, seed, first, stop, run.say)
 
-    return tried(mark, episodes, lambda: kept(players), run, number)
+    return tried(mark, number - 1, episodes, lambda: kept(players), run, number)

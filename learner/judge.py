@@ -27,9 +27,7 @@ from replay_server.training.contact import Stop
 from replay_server.training.presets import Preset
 from replay_server.training.runs import Run
 
-SELECT_EPISODES = 20
-VERDICT_EPISODES = 100
-PURPOSES = ("select", "confirm", "evaluate")
+EPISODES = {"select": 20, "confirm": 20, "evaluate": 100}  # by purpose, in order
 NEWEST, REACHED = "the newest weights", "what reached the mark"  # what is judged, in words
 
 
@@ -95,19 +93,21 @@ def evaluate(
 
 def tried(
     mark: float,
-    play: Callable[[str], Verdict | None],
+    number: int,
+    play: Callable[[str, int, int], Verdict | None],
     keep: Callable[[], Any],
     run: Run,
     step: int,
 ) -> dict[str, Any] | None:
-    """What a summary says of a candidate that reaches the mark for each purpose and is kept; else
-    None, also where it was asked to stop. play: its episodes of a purpose, or None; keep: writes
-    its checkpoint, and says where. Its mean return of the first is logged at `step`."""
+    """What a summary says of candidate `number`, from 0, if it reaches the mark for each purpose
+    and is kept; else None, also where it was asked to stop. play: (purpose, how many episodes, the
+    first one's number) -> these, or None; keep: writes its checkpoint, and says where. Its mean
+    return of the first purpose is logged at `step`."""
     found: dict[str, Verdict] = {}
     begun_at = 0.0
-    for purpose in PURPOSES:
+    for purpose, count in EPISODES.items():
         begun_at = time.time()
-        verdict = play(purpose)
+        verdict = play(purpose, count, number * count)
         if verdict is None:
             return None
         found[purpose] = verdict
@@ -117,8 +117,8 @@ def tried(
             if purpose == "evaluate":
                 run.say(
                     f"{run.name} step {step} reached the mark of {mark:g} twice over "
-                    f"{SELECT_EPISODES} episodes, and {verdict.mean:.1f} over {VERDICT_EPISODES} "
-                    "more: training goes on"
+                    f"{EPISODES['select']} episodes, and {verdict.mean:.1f} over {count} more: "
+                    "training goes on"
                 )
             return None
     try:
@@ -136,7 +136,7 @@ def tried(
         "confirm_mean": found["confirm"].mean,
         "eval_return_mean": found["evaluate"].mean,
         "eval_return_min": float(found["evaluate"].returns.min()),
-        "eval_episodes": VERDICT_EPISODES,
+        "eval_episodes": EPISODES["evaluate"],
         "checkpoint": kept,
     }
 
@@ -166,7 +166,7 @@ class Judge:
         self.candidates, self.stop = candidates, stop
         self.said = False  # that an environment has no time limit
         self.evaluation = Evaluation(
-            settings, spec, episodes=SELECT_EPISODES, stop=stop, say=self._say_once
+            settings, spec, episodes=EPISODES["select"], stop=stop, say=self._say_once
         )
 
     def verdict_on(self, learner: Learner) -> dict[str, Any] | None:
@@ -175,28 +175,26 @@ class Judge:
         number = self.candidates
         self.candidates += 1
 
-        def play(purpose: str) -> Verdict | None:
+        def play(purpose: str, count: int, first: int) -> Verdict | None:
             if purpose == "evaluate":
-                return self._last_of(learner, number)
+                return self._last_of(learner, count, first)
             show = self._looking if purpose == "select" else self._report
-            first = number * SELECT_EPISODES
             return self.evaluation.run(learner.acting, purpose, self.seed, first, show)
 
         def keep() -> Path:
             name, count = f"solved-{learner.step}", self.candidates
             return save(learner, self.spec, self.seed, self.run.folder, name, count)
 
-        verdict = tried(self.mark, play, keep, self.run, learner.step)
+        verdict = tried(self.mark, number, play, keep, self.run, learner.step)
         if verdict is not None:
             kept = str(verdict["checkpoint"])
             verdict = {**verdict, "learner_step": learner.step, "checkpoint": kept}
             self.run.event(**verdict)
         return verdict
 
-    def _last_of(self, learner: Learner, number: int) -> Verdict | None:
+    def _last_of(self, learner: Learner, count: int, first: int) -> Verdict | None:
         """The last episodes of a candidate, or None where it was asked to stop."""
-        self._report(f"0 of {VERDICT_EPISODES} episodes ended")
-        count, first = VERDICT_EPISODES, number * VERDICT_EPISODES
+        self._report(f"0 of {count} episodes ended")
         last = Evaluation(
             self.settings, self.spec, episodes=count, stop=self.stop, say=self._say_once
         )

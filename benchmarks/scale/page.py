@@ -72,6 +72,8 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name}: no {measured}; the page keeps what it has")
             continue
         lines = read_lines(measured)
+        if lines[0].get("quick"):
+            raise SystemExit(f"{measured} is of QUICK=1, which proves nothing: measure it whole")
         page = replaced(page, name, text(lines))
         if name == "scale":
             plot.draw(lines[1:], IMAGES / "scale.png", lines[0]["machine"])

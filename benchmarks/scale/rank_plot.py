@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.scale.plot import WITHOUT
 
 CAPTION = (
     "Points: the programs of a run on one machine. Dashed: the model of that machine. Line: the "
@@ -15,7 +18,10 @@ COLOURS = {"actors": "#0072B2", "learners": "#D55E00"}  # Okabe and Ito's
 
 
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
-    """Writes the picture of ranks.py's lines."""
+    """Writes the picture of ranks.py's lines; a sentence without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(WITHOUT)
+        return
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

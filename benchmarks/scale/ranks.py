@@ -1,4 +1,4 @@
-"""`make bench-ranks`: actors and learners from 1 to 64, measured as far as there are cores.
+"""`make bench-ranks`: actors and learners from 1 to 64, measured as far as twice the cores.
 
     python -m benchmarks.scale.ranks --json build/bench-scale/ranks.jsonl
 
@@ -44,7 +44,7 @@ from replay_server.training.envs import make_envs
 from replay_server.training.presets import Preset, changed, preset
 from replay_server.training.runs import read_metrics
 
-ROUNDS, TRIES = 3, 7
+TRIES = 7
 ADDRESS = re.compile(r"udp://127\.0\.0\.1:[1-9]\d*")
 PATIENCE_S, WAIT = 300.0, timedelta(minutes=2)
 SMALL, LARGE = 2, 1 << 20  # float64 and float32 of an all-reduce
@@ -53,7 +53,7 @@ SMALL, LARGE = 2, 1 << 20  # float64 and float32 of an all-reduce
 @dataclass(frozen=True)
 class Work:
     """What is played and learned. filled: steps of the table before anything is measured; steps,
-    updates: of a measurement, of all actors and of each learner."""
+    updates: of a measurement, of all actors and of each learner. rounds: of measurements."""
 
     preset: str
     env: str
@@ -61,6 +61,7 @@ class Work:
     filled: int
     steps: int
     updates: int
+    rounds: int
 
     @property
     def settings(self) -> Preset:
@@ -77,8 +78,8 @@ class Work:
         )
 
 
-WORK = Work("atari", "ALE/Pong-v5", 256, 4_000, 6_000, 12)
-SMALL_WORK = Work("cartpole", "CartPole-v1", 64, 600, 12_000, 2_000)
+WORK = Work("atari", "ALE/Pong-v5", 256, 4_000, 6_000, 12, 3)
+SMALL_WORK = Work("cartpole", "CartPole-v1", 64, 600, 12_000, 2_000, 1)
 
 
 def replay_server(*words: str) -> list[str]:
@@ -237,11 +238,12 @@ def measured(host: Host, counts: Sequence[int]) -> dict[str, dict[int, tuple[flo
     taken: dict[str, dict[int, list[tuple[float, float]]]] = {
         kind: {count: [] for count in counts} for kind in ("actors", "learners")
     }
-    for number in range(ROUNDS):
+    rounds = host.work.rounds
+    for number in range(rounds):
         for count in counts:
             taken["actors"][count].append(host.acted(count))
             taken["learners"][count].append(host.learned(count))
-            print(f"round {number + 1} of {ROUNDS}: {count} of each", flush=True)
+            print(f"round {number + 1} of {rounds}: {count} of each", flush=True)
     return {
         kind: {count: tuple(np.median(some, axis=0).tolist()) for count, some in of.items()}
         for kind, of in taken.items()
@@ -268,11 +270,12 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser("python -m benchmarks.scale.ranks", description=__doc__)
     parser.add_argument("--json", type=Path, help="JSON lines of all figures")
-    parser.add_argument("--quick", action="store_true", help="CartPole, half a minute")
+    parser.add_argument("--quick", action="store_true", help="CartPole, one round: proves nothing")
     args = parser.parse_args(argv)
     work = SMALL_WORK if args.quick else WORK
     cores = sorted(os.sched_getaffinity(0))
-    head = harness.header(1, cores, rounds=ROUNDS, batch=work.batch, env=work.env)
+    head = harness.header(1, cores, rounds=work.rounds, batch=work.batch, env=work.env)
+    head["quick"] = args.quick
     counts = [count for count in RANKS if count <= 2 * len(cores)]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         host = Host(work, Path(folder), stack)

@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     core = cores[-1] if len(cores) > 1 else None
     if core is not None:
         os.sched_setaffinity(0, {cores[0]})
-    head = harness.header(args.seed, cores[:2], url=args.url, rounds=args.rounds)
+    head = harness.header(args.seed, cores[:2], url=args.url, rounds=args.rounds, quick=args.quick)
     say(str(head))
     rows = []
     try:

@@ -10,7 +10,7 @@ bench-scale: $(VENV)/.packages ## rates as tables, sessions, batches, items and 
 	    --seed $(SEED) --json $(SCALE)/scale.jsonl --plot $(SCALE)/scale.png
 bench-model: valgrind-here dpdk $(BUILD)/bench_dpdk $(VENV)/.packages ## what a core, eight and a rack should serve, from counts, and how wrong that is; needs valgrind
 	$(Q)mkdir -p $(SCALE); $(VENV)/bin/python -m benchmarks.scale.counting $(BUILD)/bench_dpdk --json $(SCALE)/model.jsonl
-bench-ranks: setup ## actors and learners from 1 to 64: measured as far as there are cores, else by a model, 6 minutes: QUICK=1
+bench-ranks: setup ## actors and learners from 1 to 64: measured as far as twice the cores, else by a model, 6 minutes: QUICK=1
 	$(Q)mkdir -p $(SCALE); $(VENV)/bin/python -m benchmarks.scale.ranks $(if $(QUICK),--quick) --json $(SCALE)/ranks.jsonl
 bench-scale-page: ## the tables and pictures of docs/benchmarks-scale.md again, from what was measured
 	$(Q)$(VENV)/bin/python -m benchmarks.scale.page $(SCALE)

@@ -143,6 +143,7 @@ static inline struct client_sample *sample_of(struct rp_client *client,
 enum client_sending rp_client_sample_send(struct rp_client *client, struct client_ticket *ticket);
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
+void rp_client_ask_now(struct rp_client *client, struct client_ticket *ticket);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
 /* May items of a queue have been drawn for it, which nobody else gets? */
 int rp_client_sample_at_stake(struct rp_client *client, const struct client_ticket *ticket);

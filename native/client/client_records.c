@@ -78,11 +78,6 @@ int rp_client_queues_allow(struct rp_client *client) {
     return count == 0 || count + 1 < records;
 }
 
-static void ask_now(struct rp_client *client, struct client_ticket *ticket) {
-    rp_client_timer_stop(client, &ticket->again);
-    rp_client_sender_add(client, &ticket->sender);
-}
-
 int rp_client_records_allow(struct rp_client *client) {
     uint64_t now = rp_client_draw_clock(client);
     uint32_t may_come = coming(client);
@@ -95,7 +90,7 @@ int rp_client_records_allow(struct rp_client *client) {
         uint32_t others = may_come - ticket->was_blocked; /* what waits is coming itself */
         if (since + others + 1 >= client->session.opened.records) {
             if (ticket->was_blocked && since > 0 && ticket->flights == CLIENT_NONE) {
-                ask_now(client, ticket); /* its answer may say that nothing lies behind it */
+                rp_client_ask_now(client, ticket); /* its answer may say that nothing lies behind it */
             }
             return 0;
         }
@@ -119,7 +114,7 @@ static void ask_early(struct rp_client *client, const struct client_ticket *but)
             && ticket->flights == CLIENT_NONE
             && now - sample_of(client, ticket)->drawn_after
                    >= client->session.opened.records / 2) {
-            ask_now(client, ticket);
+            rp_client_ask_now(client, ticket);
         }
     }
 }

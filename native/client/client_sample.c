@@ -95,6 +95,12 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     rp_client_sender_add(client, &ticket->sender);
 }
 
+/* It asks at its next turn, not when its timer is due. */
+void rp_client_ask_now(struct rp_client *client, struct client_ticket *ticket) {
+    rp_client_timer_stop(client, &ticket->again);
+    rp_client_sender_add(client, &ticket->sender);
+}
+
 /* A place in the server's queue is free. The session's next request that waits there without a
  * place asks for it now, not when its timer is due. Each sample under way is looked at once at
  * most. */
@@ -102,8 +108,7 @@ static void ask_next(struct rp_client *client, const struct client_ticket *drawn
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         struct client_ticket *ticket = &client->tickets[i];
         if (ticket->was_blocked && ticket->table == drawn->table && ticket != drawn) {
-            rp_client_timer_stop(client, &ticket->again);
-            rp_client_sender_add(client, &ticket->sender);
+            rp_client_ask_now(client, ticket);
             return;
         }
     }
@@ -159,8 +164,7 @@ int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *t
         rp_client_flights_end(client, &ticket->flights);
         ticket->flight_count = 0;
         rp_client_fetch_begin(fetch, fetch->count);
-        rp_client_timer_stop(client, &ticket->again);
-        rp_client_sender_add(client, &ticket->sender);
+        rp_client_ask_now(client, ticket);
     }
     return 1;
 }

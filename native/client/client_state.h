@@ -8,6 +8,7 @@
  *     client_request.c  tickets, and the requests of one datagram
  *     client_fetch.c    many datagrams of one thing: which came, which to ask for
  *     client_sample.c   batches: rounds, redraws; client_land.c where their bytes go
+ *     client_records.c  which of them the server can still send again
  *     client_update.c   priorities, in order; client_blob.c blobs; client_publish.c weights
  *     client_check.c    every invariant, asserted
  *     client_push.c     posting steps and creates, the ledger

@@ -66,8 +66,8 @@ class Quiet:
 
 
 def vector_of(backend: str, env_id: str, make: Make, count: int, protocol: str) -> VectorEnv:
-    """`count` of what `make` makes, which is Gymnasium's `env_id`; an Atari game only with
-    "envpool". EnvError where the backend has none such."""
+    """`count` of what `make` makes, which is Gymnasium's `env_id`. backend: one that check_backend
+    let pass."""
     if backend == "envpool":
         return EnvPoolVector(env_id, make(), count, protocol)
     if backend == "async":

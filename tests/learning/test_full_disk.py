@@ -324,7 +324,7 @@ def test_a_solved_network_that_a_full_disk_does_not_take_is_not_the_end(tmp_path
     run = Run(tmp_path, "learner", {}, tensorboard=False, say=said.append)
     judge = solved.Judge(CARTPOLE, spec, mark=0.0, seed=1, run=run, show=said.append)
     learner = Learner(spec=spec, actions=2, preset=CARTPOLE, seed=1)
-    monkeypatch.setattr(solved, "VERDICT_EPISODES", 2)
+    monkeypatch.setitem(solved.EPISODES, "evaluate", 2)
     with room(10_000):
         assert judge.verdict_on(learner) is None
     assert sum("cannot be written ([Errno 27]" in line for line in said) == 1, said

@@ -65,8 +65,8 @@ def registered(monkeypatch):
     monkeypatch.delitem(gymnasium.registry, NAME)
     gymnasium.register(NAME, Endless, disable_env_checker=True)
     monkeypatch.setattr(evaluate, "SHOW_S", 0.0)
-    monkeypatch.setattr(solved, "SELECT_EPISODES", 2)
-    monkeypatch.setattr(solved, "VERDICT_EPISODES", 3)
+    for purpose, count in {"select": 2, "confirm": 2, "evaluate": 3}.items():
+        monkeypatch.setitem(solved.EPISODES, purpose, count)
 
 
 @pytest.fixture
@@ -100,6 +100,24 @@ def test_a_judge_that_is_asked_to_stop_reaches_no_verdict(made, monkeypatch, pur
     assert begun[-1] == purpose
     lines = read_metrics(made.judge.run.folder, "learner")
     assert not [line for line in lines if line.get("event") == "solved"]
+
+
+def test_each_candidate_plays_episodes_of_its_own(made, monkeypatch):
+    """Given three candidates, of which the second falls short over the last episodes. Expect no
+    episode of a purpose played twice, and the second not solved, which is said."""
+    begun = []
+
+    def run(self, network, purpose, seed, first=0, show=None):
+        begun.append((purpose, first, len(self.envs)))
+        mean = -1.0 if purpose == "evaluate" and first == 3 else 1.0
+        return evaluate.Verdict(np.full(len(self.envs), mean), np.ones(len(self.envs), np.int64))
+
+    monkeypatch.setattr(Evaluation, "run", run)
+    solved_ones = [made.judge.verdict_on(made.learner) is not None for _ in range(3)]
+    assert solved_ones == [True, False, True]
+    assert "twice over 2 episodes, and -1.0 over 3 more: training goes on" in made.said[-1]
+    expected = [(p, n * c, c) for n in range(3) for p, c in solved.EPISODES.items()]
+    assert begun == expected and made.judge.candidates == 3
 
 
 def test_a_judge_shows_how_far_it_is(made, monkeypatch, capsys):

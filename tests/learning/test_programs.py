@@ -461,7 +461,7 @@ def test_an_unsolved_demo_names_its_best_evaluation():
 def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
     """Given a network that is tried, reached the mark and plays its last episodes. Expect the
     learner and the demo to say how far that is, in place of rates that stand still."""
-    monkeypatch.setattr(solved, "VERDICT_EPISODES", 4)
+    monkeypatch.setitem(solved.EPISODES, "evaluate", 4)
     monkeypatch.setattr(evaluate, "SHOW_S", 0.0)
     said, spec = [], table_for(SETTINGS).step
     run = Run(tmp_path, "learner", {}, tensorboard=False)
