@@ -119,13 +119,16 @@ uint64_t rp_client_draw_clock(const struct rp_client *client);
 /* May the server have drawn it, or draw it at any moment? It was sent, and is not known to wait
  * without a place: all of its questions were answered, and the last one so. */
 int rp_client_may_be_drawn(struct rp_client *client, const struct client_ticket *ticket);
-/* A question of its round is sent; first: the first one. */
-void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket, int first);
+/* A question of its round is sent now. */
+void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket);
+/* Its last question was answered BLOCKED: it had no record then, and the draws before lie behind
+ * none. */
+void rp_client_record_denied(struct rp_client *client, struct client_ticket *ticket);
 /* 0 where as many draws of queues are under way as may be. */
 int rp_client_queues_allow(struct rp_client *client);
-/* 0 where one more draw would push out the record of a batch that was asked for. Who waits is asked
- * again where that may help. */
-int rp_client_records_allow(struct rp_client *client);
+/* 0 where this draw would push out the record of a batch that was asked for, or, of a queue, others
+ * its own. Who waits is asked again where that may help. */
+int rp_client_records_allow(struct rp_client *client, const struct client_ticket *asked);
 /* Were there so many other draws since then that they may have pushed out its record? */
 int rp_client_pushed_out(struct rp_client *client, const struct client_sample *sample);
 /* A batch began to come, or is given up. */

@@ -49,13 +49,31 @@ static uint32_t on_their_way(struct rp_client *client, const struct client_ticke
     return count;
 }
 
-/* A question of its round is sent now. */
-void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket, int first) {
+void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     uint64_t before = sample->landing.consumes ? on_their_way(client, ticket) : 0;
     sample->asked_at = rp_client_draw_clock(client) - before;
-    if (first) {
+    if (!rp_client_was_sent(sample)) {
         sample->drawn_after = sample->asked_at;
+    }
+    if (!sample->answered && rp_client_was_sent(sample)) {
+        sample->open_ns = sample->asked_ns;
+    }
+    sample->unanswered++;
+    sample->answered = 0;
+    sample->place_told = 0;
+    sample->asked_ns = client->now_ns;
+}
+
+void rp_client_record_denied(struct rp_client *client, struct client_ticket *ticket) {
+    struct client_sample *sample = sample_of(client, ticket);
+    sample->drawn_after = sample->asked_at;
+    sample->answered = 1;
+    if (client->now_ns - sample->open_ns > CLIENT_QUESTION_NS) {
+        sample->unanswered = 0; /* those before the last were lost */
+    }
+    if (sample->place_told && ticket->blocked.noted == RP_NO_PLACE) {
+        ticket->blocked.noted = RP_PLACE; /* either answer may be the older one */
     }
 }
 
@@ -69,6 +87,9 @@ static int needs_record(struct rp_client *client, const struct client_ticket *ti
 /* One fewer than there are records, so that other draws go on beside those that wait. */
 int rp_client_queues_allow(struct rp_client *client) {
     uint32_t count = 0, records = client->session.opened.records;
+    if (records == 0) { /* no session was opened yet */
+        return 1;
+    }
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         const struct client_ticket *ticket = &client->tickets[i];
         const struct client_sample *sample = sample_of(client, ticket);
@@ -78,9 +99,13 @@ int rp_client_queues_allow(struct rp_client *client) {
     return count == 0 || count + 1 < records;
 }
 
-int rp_client_records_allow(struct rp_client *client) {
+int rp_client_records_allow(struct rp_client *client, const struct client_ticket *asked) {
     uint64_t now = rp_client_draw_clock(client);
     uint32_t may_come = coming(client);
+    if (sample_of(client, asked)->landing.consumes
+        && on_their_way(client, asked) + may_come >= client->session.opened.records) {
+        return 0; /* those could push out its own */
+    }
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         struct client_ticket *ticket = &client->tickets[i];
         uint64_t since = now - sample_of(client, ticket)->drawn_after;
@@ -90,7 +115,7 @@ int rp_client_records_allow(struct rp_client *client) {
         uint32_t others = may_come - ticket->was_blocked; /* what waits is coming itself */
         if (since + others + 1 >= client->session.opened.records) {
             if (ticket->was_blocked && since > 0 && ticket->flights == CLIENT_NONE) {
-                rp_client_ask_now(client, ticket); /* its answer may say that nothing lies behind it */
+                rp_client_ask_now(client, ticket); /* perhaps nothing lies behind it */
             }
             return 0;
         }

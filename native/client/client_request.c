@@ -192,7 +192,9 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
     int status = full ? full : waited ? -RP_BLOCKED : -RP_TIMEOUT;
     rp_client_count(client, RP_COUNT_timeouts);
     if (ticket->op == RP_OP_SAMPLE) {
-        status = rp_client_sample_ended(client, ticket, status);
+        int held_back = ticket->id == 0 && client->session.state == SESSION_OPEN
+                        && !rp_client_records_allow(client, ticket);
+        status = rp_client_sample_ended(client, ticket, held_back ? -RP_FULL : status);
     } else if (ticket->op == RP_OP_PUBLISH && ticket->of.publish.waits) {
         status = -RP_BUSY;
     } else if (ticket->op == RP_OP_UPDATE) {

@@ -334,9 +334,8 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     }
     sample->asked_packet = (uint16_t)client->session.packet;
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);
-    rp_client_record_asked(client, ticket, !rp_client_was_sent(sample));
+    rp_client_record_asked(client, ticket);
     sample->first_budget = budget;
-    sample->unanswered++;
 }
 
 static void start_flight(struct rp_client *client, struct client_ticket *ticket, uint32_t first,
@@ -391,7 +390,7 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
 
 enum client_sending rp_client_sample_send(struct rp_client *client,
                                           struct client_ticket *ticket) {
-    if (!rp_client_may_be_drawn(client, ticket) && !rp_client_records_allow(client)) {
+    if (!rp_client_may_be_drawn(client, ticket) && !rp_client_records_allow(client, ticket)) {
         return SEND_WAIT;
     }
     if (ticket->id == 0 && rp_client_credit_expect(client) == 0) {
@@ -432,6 +431,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     int last = view->message->want == sample->asked_packet || hold.noted == RP_GIVEN_UP;
     if (sample->drawn || !last) { /* an old answer: the batch overtook it, or a later question */
         ticket->blocked.noted = rp_max(ticket->blocked.noted, hold.noted); /* a place, if either */
+        sample->place_told |= hold.noted == RP_PLACE;
         return CLIENT_TAKEN;
     }
     rp_client_flights_end(client, &ticket->flights);
@@ -439,7 +439,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     ticket->tries = 0;
     ticket->blocked = hold;
     ticket->was_blocked = 1;
-    sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
+    rp_client_record_denied(client, ticket);
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
     if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* the last question before it is over */

@@ -47,6 +47,7 @@ enum client_limits {
 enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_MS 1000000ull
 #define CLIENT_CANCELS_MAX 64 /* beyond these the server's time ends the wait */
+#define CLIENT_QUESTION_NS (2000 * CLIENT_MS) /* what is not served by then was lost */
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
 #define CLIENT_LAST_LOOK_NS (1000 * CLIENT_MS) /* what a queue's draw may take beyond its time */
@@ -118,7 +119,11 @@ struct client_sample {
     uint32_t first_item;   /* a round without map: item i lands at first_item + i */
     uint32_t round_count;
     uint32_t first_budget; /* datagrams its first train was to have; 0: it was not sent yet */
-    uint32_t unanswered;   /* questions of this round that BLOCKED did not answer; lost ones too */
+    uint32_t unanswered; /* questions of this round that BLOCKED did not answer, and may yet */
+    uint64_t asked_ns;   /* when the last question was sent */
+    uint64_t open_ns;    /* when the newest one before it was that nobody answered in time */
+    uint8_t answered;    /* the last one was: BLOCKED */
+    uint8_t place_told;  /* since it was sent, the answer to an older one told of a place */
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;

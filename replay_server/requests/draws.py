@@ -20,8 +20,8 @@ LOST = {
     _native.NUMBERS[name] for name in ("FORGOTTEN", "SESSION_EXPIRED", "TIMEOUT", "CLOSED")
 }  # with a queue's batch
 BESIDE = (
-    " beside those of this client that wait at queues already (at most one fewer than "
-    "Server(records=), or open another client)"
+    " beside those of this client that wait already, at queues or for a limiter (fewer than "
+    "Server(records=) in all: serve with more, or open another client)"
 )
 POLL_NS = 1_000_000  # a draw that is given up sooner is on its way
 LIMITS = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
@@ -108,7 +108,7 @@ class Draw:
             raise short
         blocked = (need, _native.BY_INSERTS, "", self.fifo)
         lost = self.fifo and -status in LOST
-        full = self.fifo and status == _native.FULL
+        full = status == _native.FULL
         what = self.what + " (what was drawn for it may be lost)" * lost + BESIDE * full
         link.check(status, what, blocked=blocked)
         return batch

@@ -52,13 +52,18 @@ static struct world *opened(uint32_t count, uint32_t records, uint32_t budget) {
     return world;
 }
 
-static int post(struct world *world, uint16_t table, uint32_t slot, uint32_t count) {
+static int post_for(struct world *world, uint16_t table, uint32_t slot, uint32_t count,
+                    uint64_t ms) {
     columns[slot] = (struct rp_landing_column){bytes[slot], ITEM, 0, ITEM};
     struct rp_sample request = {.count = count};
     struct rp_landing landing = {.columns = &columns[slot], .column_count = 1, .item_bytes = ITEM,
                                  .consumes = tables[table].fifo};
     return rp_client_sample(world->client, table, &request, NULL, &landing,
-                            world_later(world, 600000));
+                            world_later(world, ms));
+}
+
+static int post(struct world *world, uint16_t table, uint32_t slot, uint32_t count) {
+    return post_for(world, table, slot, count, 600000);
 }
 
 /* How many of `left` rows were taken. */
@@ -125,10 +130,15 @@ static void situation_beside(struct beside beside) {
     world_close(world);
 }
 
+static void plain_table(uint32_t table, const char *name) {
+    tables[table] = two[MAIN];
+    tables[table].plan_count = 1;
+    snprintf((char *)tables[table].name, RP_NAME_BYTES, "%s", name);
+}
+
 static void queues_and_a_table(uint32_t count) {
     script_tables(two);
-    tables[MAIN] = two[MAIN];
-    tables[MAIN].plan_count = 1;
+    plain_table(MAIN, "main");
     for (uint32_t i = 1; i <= count; i++) {
         tables[i] = two[1];
         snprintf((char *)tables[i].name, RP_NAME_BYTES, "q%u", i);
@@ -138,11 +148,13 @@ static void queues_and_a_table(uint32_t count) {
 
 /* 2. Given as many queues at which a draw waits as there may be, one fewer than the server's
  *    records. Expect a further draw to find no room, those of a plain table to go on, each within
- *    a few round trips, and every batch as all queues get their items at once. */
+ *    a few round trips, until one waits for a limiter, too: then they end as held back; and every
+ *    batch as all queues get their items at once. */
 static void situation_queues(uint32_t records) {
     uint32_t most = records > 1 ? records - 1 : 1;
     queues_and_a_table(most + 1);
-    struct world *world = opened(most + 2, records, 2);
+    plain_table(most + 2, "empty");
+    struct world *world = opened(most + 3, records, 2);
     int tickets[SLOTS];
     CHECK(push(world, MAIN, 32) == 32);
     world_run(world, 100 * WORLD_MS);
@@ -158,6 +170,10 @@ static void situation_queues(uint32_t records) {
         CHECK(world->now_ns - begin_ns < 20 * WORLD_MS, "draw %d: %u ms", draw,
               (unsigned)((world->now_ns - begin_ns) / WORLD_MS));
     }
+    CHECK(records == 1 || post_for(world, (uint16_t)(most + 2), most + 2, 4, 5000) > 0);
+    world_run(world, 1000 * WORLD_MS);
+    CHECK(world_wait(world, post_for(world, MAIN, 0, 4, 2000)) == -RP_FULL, "one too many waits");
+    world_run(world, 3000 * WORLD_MS);
     uint32_t left[SLOTS];
     for (uint32_t i = 0; i < SLOTS; i++) {
         left[i] = BATCH;
@@ -218,6 +234,31 @@ static void situation_lost_batch(void) {
     check_group("3 a batch that is lost on its way comes before what is new");
 }
 
+/* 5. Given draws that wait at a queue and at an empty table, one fewer in all than there are
+ *    records, and a network that was cut for a while. Expect draws of another table to go on behind
+ *    that. */
+static void situation_cut(uint32_t queued, uint32_t plain) {
+    queues_and_a_table(2);
+    plain_table(2, "empty");
+    struct world *world = opened(3, 8, 64);
+    CHECK(push(world, MAIN, 32) == 32);
+    world_run(world, 100 * WORLD_MS);
+    for (uint32_t i = 0; i < queued; i++) {
+        CHECK(post(world, QUEUE, i, BATCH) > 0);
+    }
+    for (uint32_t i = 0; i < plain; i++) {
+        CHECK(post(world, 2, queued + i, 4) > 0);
+    }
+    world_run(world, 1000 * WORLD_MS);
+    world->lose = 1000;
+    world_run(world, 1000 * WORLD_MS);
+    world->lose = 0;
+    world_run(world, 5000 * WORLD_MS);
+    CHECK(world_wait(world, post(world, MAIN, 15, 4)) == RP_OK, "%u at a queue, %u not", queued,
+          plain);
+    world_close(world);
+}
+
 /* 4. Given twelve draws at once, of a plain table and of three queues, for as long as they take,
  *    over a network of any kind. Expect every item that a queue drew, and hardly a draw that ends
  *    without its batch. */
@@ -272,6 +313,28 @@ static void situation_walk(uint64_t seed, uint32_t records, uint32_t lose, uint3
     world_close(world);
 }
 
+/* 6. Given two records, and a draw that waits at each of two empty tables; then one of a queue
+ *    that has its items. Expect it to be sent only once one of the two has come: both together could
+ *    push out its record. */
+static void situation_crowd(void) {
+    queues_and_a_table(3);
+    plain_table(2, "empty");
+    plain_table(3, "too");
+    struct world *world = opened(4, 2, 64);
+    CHECK(push(world, QUEUE, 4) == 4);
+    world_run(world, 100 * WORLD_MS);
+    int first = post(world, 2, 0, 4), second = post(world, 3, 1, 4);
+    world_run(world, 1000 * WORLD_MS);
+    int draw = post(world, QUEUE, 2, 4);
+    world_run(world, 1000 * WORLD_MS);
+    CHECK(rp_client_poll(world->client, draw) == RP_PENDING && sampled(world, QUEUE) == 0);
+    CHECK(push(world, 2, 8) == 8);
+    CHECK(world_wait(world, first) == RP_OK && world_wait(world, draw) == RP_OK);
+    CHECK(sampled(world, QUEUE) == 4 && rp_client_poll(world->client, second) == RP_PENDING);
+    world_close(world);
+    check_group("6 what waits may not push out what is to be drawn");
+}
+
 int main(void) {
     situation_beside((struct beside){5, 32, 8, 8, 300, 0, 0});
     situation_beside((struct beside){6, 32, 8, 8, 10, 0, 0});
@@ -292,5 +355,10 @@ int main(void) {
     situation_walk(4, 2, 50, 100);
     situation_walk(5, 1, 0, 300);
     check_group("4 many draws at once, of several queues");
+    situation_cut(1, 6);
+    situation_cut(6, 1);
+    situation_cut(1, 3);
+    check_group("5 a cut network holds nobody back for long");
+    situation_crowd();
     return check_done("test_client_beside");
 }

@@ -104,8 +104,9 @@ static void post(struct draw *draw) {
 /* What a draw of the queue ended as. */
 static void end(struct draw *draw, int status) {
     walk.ended[-status]++;
-    account(draw->table == QUEUE && status != -RP_BLOCKED ? draw->count : 0);
-    if (draw->table != QUEUE || status == -RP_BLOCKED) {
+    int undrawn = status == -RP_BLOCKED || status == -RP_FULL;
+    account(draw->table == QUEUE && !undrawn ? draw->count : 0);
+    if (draw->table != QUEUE || undrawn) {
         return;
     }
     if (status != RP_OK) {

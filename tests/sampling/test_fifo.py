@@ -322,7 +322,7 @@ def test_so_many_queues_are_waited_at_by_a_client(transport):
             lambda: client.batches("q2", 4, prefetch=1).get(0),
             lambda: client.sample("q2", 4, timeout=1.2),
         ):
-            with pytest.raises(Full, match=r"wait at queues already .* Server\(records=\)"):
+            with pytest.raises(Full, match=r"wait already, at queues .* Server\(records=\)"):
                 ask()
         assert all(len(client.sample("plain", 4)) == 4 for _ in range(20))
         with Client(server.address) as other:
