@@ -72,7 +72,6 @@ static void check_slots(const struct rp_client *client) {
 static void check_sample(const struct rp_client *client, const struct client_ticket *ticket) {
     const struct client_sample *sample = &client->slots[ticket->slot].sample;
     assert(!(sample->drawn && ticket->was_blocked));
-    assert(ticket->id != 0 || sample->unanswered == 0);
     assert(ticket->again.position == 0 || ticket->was_blocked);
     assert(ticket->id == 0 || ticket->flights != CLIENT_NONE || ticket->again.position > 0
            || ticket->sender.listed);

@@ -114,25 +114,14 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
                           uint16_t flight);
 
 /* ---- client_records.c ---- */
-/* Draws of this session, as far as they are known to be possible. */
-uint64_t rp_client_draw_clock(const struct rp_client *client);
-/* May the server have drawn it, or draw it at any moment? It was sent, and is not known to wait
- * without a place: all of its questions were answered, and the last one so. */
-int rp_client_may_be_drawn(struct rp_client *client, const struct client_ticket *ticket);
-/* A question of its round is sent now. */
-void rp_client_record_asked(struct rp_client *client, struct client_ticket *ticket);
-/* Its last question was answered BLOCKED: it had no record then, and the draws before lie behind
- * none. */
-void rp_client_record_denied(struct rp_client *client, struct client_ticket *ticket);
-/* 0 where as many draws of queues are under way as may be. */
-int rp_client_queues_allow(struct rp_client *client);
-/* 0 where this draw would push out the record of a batch that was asked for, or, of a queue, others
- * its own. Who waits is asked again where that may help. */
-int rp_client_records_allow(struct rp_client *client, const struct client_ticket *asked);
-/* Were there so many other draws since then that they may have pushed out its record? */
-int rp_client_pushed_out(struct rp_client *client, const struct client_sample *sample);
-/* A batch began to come, or is given up. */
-void rp_client_outrun(struct rp_client *client, const struct client_ticket *late);
+/* What the question with this id says of those before it: rp_sample's under_way. */
+uint64_t rp_client_records_under_way(struct rp_client *client, uint64_t id);
+/* 0 where the server could lack a place for the record of one more. */
+int rp_client_records_allow(struct rp_client *client);
+/* The server said that it does. The ticket asks again. */
+void rp_client_records_lack(struct rp_client *client, struct client_ticket *ticket);
+/* The ticket is done: the server may have to be told, and who lacks a place asks again. */
+void rp_client_records_done(struct rp_client *client, const struct client_ticket *ticket);
 
 /* ---- client_sample.c, client_land.c ---- */
 static inline int rp_client_was_sent(const struct client_sample *sample) {
@@ -155,6 +144,10 @@ int rp_client_sample_at_stake(struct rp_client *client, const struct client_tick
 int rp_client_sample_last_look(struct rp_client *client, struct client_ticket *ticket);
 /* A sample given up by this end before it was drawn: a CANCEL goes with the next sending. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket);
+/* The sample under way that has this id, or null. */
+struct client_ticket *rp_client_sample_find(struct rp_client *client, uint64_t id);
+/* A CANCEL of this sample goes with the next sending, where there is room for one. */
+void rp_client_cancel(struct rp_client *client, uint64_t id, uint16_t table);
 /* Sends one of these. */
 void rp_client_cancel_send(struct rp_client *client);
 int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status);

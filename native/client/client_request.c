@@ -135,6 +135,7 @@ void rp_client_ticket_finish(struct rp_client *client, struct client_ticket *tic
     if (ticket->op == RP_OP_SAMPLE) {
         rp_client_sample_withdraw(client, ticket);
         unlist_sample(client, ticket);
+        rp_client_records_done(client, ticket);
     }
     if (client->publisher == rp_client_ticket_index(client, ticket)) {
         client->publisher = CLIENT_NONE;
@@ -192,9 +193,8 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
     int status = full ? full : waited ? -RP_BLOCKED : -RP_TIMEOUT;
     rp_client_count(client, RP_COUNT_timeouts);
     if (ticket->op == RP_OP_SAMPLE) {
-        int held_back = ticket->id == 0 && client->session.state == SESSION_OPEN
-                        && !rp_client_records_allow(client, ticket);
-        status = rp_client_sample_ended(client, ticket, held_back ? -RP_FULL : status);
+        int full_there = status == -RP_BLOCKED && ticket->blocked.noted == RP_NO_RECORD;
+        status = rp_client_sample_ended(client, ticket, full_there ? -RP_FULL : status);
     } else if (ticket->op == RP_OP_PUBLISH && ticket->of.publish.waits) {
         status = -RP_BUSY;
     } else if (ticket->op == RP_OP_UPDATE) {

@@ -52,10 +52,6 @@ int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_s
     if (request->mode != RP_SAMPLE_KEYS && request->count > client->options.batch_max) {
         return -RP_BATCH_TOO_LARGE;
     }
-    int waits = landing->consumes && keys == NULL && deadline_ns > client->now_ns;
-    if (waits && !rp_client_queues_allow(client)) {
-        return -RP_FULL;
-    }
     int number = rp_client_ticket_new(client, RP_OP_SAMPLE, table, deadline_ns, 1);
     if (number < 0) {
         return number;
@@ -91,7 +87,6 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     ticket->was_blocked = 0;
     sample->drawn = 0;
     sample->first_budget = 0;
-    sample->unanswered = 0;
     rp_client_sender_add(client, &ticket->sender);
 }
 
@@ -114,8 +109,16 @@ static void ask_next(struct rp_client *client, const struct client_ticket *drawn
     }
 }
 
-/* The server knows of its own refusals, and of what it told that it is given up. The datagram is
- * sent once: if it is lost, the wait at the server ends by time, as nothing asks for it again. */
+/* Sent once: if it is lost, a wait at the server ends by time, as nothing asks for it again, and a
+ * record is named where it is in the way. */
+void rp_client_cancel(struct rp_client *client, uint64_t id, uint16_t table) {
+    if (client->session.state == SESSION_OPEN && client->cancel_count < CLIENT_CANCELS_MAX) {
+        client->cancels[client->cancel_count++] = (struct client_cancel){id, table};
+        client->send_pending = 1;
+    }
+}
+
+/* The server knows of its own refusals, and of what it told that it is given up. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
     int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
                 || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
@@ -123,14 +126,11 @@ void rp_client_sample_withdraw(struct rp_client *client, const struct client_tic
     if (ticket->id == 0 || sample_of(client, ticket)->drawn) {
         return;
     }
-    rp_client_outrun(client, ticket);
     if (!by_us || client->session.state != SESSION_OPEN) {
         return;
     }
-    if (!known && client->cancel_count < CLIENT_CANCELS_MAX) {
-        client->cancels[client->cancel_count++] =
-            (struct client_cancel){ticket->id, ticket->table};
-        client->send_pending = 1;
+    if (!known) {
+        rp_client_cancel(client, ticket->id, ticket->table);
     }
     ask_next(client, ticket);
 }
@@ -179,11 +179,11 @@ static int waits_behind(struct rp_client *client, const struct client_ticket *ti
     return i != CLIENT_NONE;
 }
 
-/* Does it wait, and is known not to be drawn, if that matters? One of a queue that may be drawn
- * hears by itself that it has not been. */
+/* Does it wait, and was not drawn, if that matters? One of a queue hears by itself that it was not,
+ * unless its last question was answered so. */
 static int waits_undrawn(struct rp_client *client, const struct client_ticket *ticket) {
-    return ticket->was_blocked && !(rp_client_may_be_drawn(client, ticket)
-                                     && rp_client_sample_at_stake(client, ticket));
+    int told = ticket->blocked.noted != RP_PLACE && ticket->flights == CLIENT_NONE;
+    return ticket->was_blocked && (told || !rp_client_sample_at_stake(client, ticket));
 }
 
 /* The server closes, and tells each SAMPLE so that has a place. Those that wait undrawn and those
@@ -201,30 +201,23 @@ static void samples_closed(struct rp_client *client) {
     }
 }
 
-/* FORGOTTEN has two causes that are no failure:
- *
- *   - A request that waits without a place is forgotten as its id falls behind newer ones. Nothing
- *     was drawn for it if every question but the one that this answers was answered BLOCKED, none
- *     of them with a place. (No copy of an answer is taken twice: client.c drops packets that were
- *     seen.)
- *   - A batch's record is pushed out as requests that waited are drawn. It is drawn again; of a
- *     queue it is lost, and who asked is told so. How many were drawn meanwhile proves nothing:
- *     those that were given up may be drawn as well. */
-static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
+/* FORGOTTEN: its id is too old, as newer ones were sent while it waited without a place, or it was
+ * given up. The server keeps every batch until we say that it is done (client_records.c). So nothing
+ * was drawn for it, or will be, and it asks under a new id; one that does not wait has its answer.
+ * Only a server that lost what it drew says so of a batch under way. */
+static void forgotten(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
-    int forgotten = status == -RP_FORGOTTEN;
-    int placeless = ticket->was_blocked && ticket->blocked.noted == RP_NO_PLACE;
-    int undrawn = placeless && sample->unanswered == 1;
-    int by_us = forgotten && (ticket->was_blocked || rp_client_pushed_out(client, sample));
-    if (forgotten && undrawn && ticket->no_wait) {
-        status = rp_client_sample_ended(client, ticket, -RP_BLOCKED);
-        rp_client_ticket_finish(client, ticket, status);
-    } else if (forgotten && !undrawn && rp_client_sample_at_stake(client, ticket)) {
-        rp_client_ticket_finish(client, ticket, status);
-    } else if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
+    if (!sample->drawn && ticket->no_wait) {
+        ticket->blocked.need += ticket->blocked.need == 0;
+        rp_client_ticket_finish(client, ticket,
+                                rp_client_sample_ended(client, ticket, -RP_BLOCKED));
+    } else if (sample->drawn && rp_client_sample_at_stake(client, ticket)) {
+        rp_client_ticket_finish(client, ticket, -RP_FORGOTTEN);
+    } else if (ticket->was_blocked || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
-        rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, status));
+        rp_client_ticket_finish(client, ticket,
+                                rp_client_sample_ended(client, ticket, -RP_FORGOTTEN));
     }
 }
 
@@ -327,6 +320,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     request.count = sample->round_count;
     request.budget = (uint16_t)budget;
     request.now = ticket->no_wait;
+    request.under_way = rp_client_records_under_way(client, ticket->id);
     memcpy(body, &request, sizeof request);
     if (request.mode == RP_SAMPLE_KEYS) {
         copy_keys(body + size, sample->keys + sample->first_item, request.count);
@@ -334,7 +328,6 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     }
     sample->asked_packet = (uint16_t)client->session.packet;
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);
-    rp_client_record_asked(client, ticket);
     sample->first_budget = budget;
 }
 
@@ -390,11 +383,9 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
 
 enum client_sending rp_client_sample_send(struct rp_client *client,
                                           struct client_ticket *ticket) {
-    if (!rp_client_may_be_drawn(client, ticket) && !rp_client_records_allow(client, ticket)) {
+    if (ticket->id == 0 && (!rp_client_records_allow(client)
+                            || rp_client_credit_expect(client) == 0)) {
         return SEND_WAIT;
-    }
-    if (ticket->id == 0 && rp_client_credit_expect(client) == 0) {
-        return SEND_WAIT; /* the draw clock takes who has an id as sent */
     }
     if (ticket->id == 0 && !begin_round(client, ticket)) {
         rp_client_ticket_finish(client, ticket, -RP_BATCH_TOO_LARGE);
@@ -406,7 +397,7 @@ enum client_sending rp_client_sample_send(struct rp_client *client,
 
 /* ---- answers ---- */
 
-static struct client_ticket *sample_find(struct rp_client *client, uint64_t id) {
+struct client_ticket *rp_client_sample_find(struct rp_client *client, uint64_t id) {
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         if (client->tickets[i].id == id && id != 0) {
             return &client->tickets[i];
@@ -423,15 +414,12 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_size;
     }
     memcpy(&hold, view->body + sizeof(struct rp_answer), sizeof hold);
-    uint32_t most = ticket->no_wait ? RP_GIVEN_UP : RP_PLACE;
-    if (hold.by_size > 1 || hold.noted > most) {
+    if (hold.by_size > 1 || hold.noted > RP_NO_RECORD
+        || (hold.noted == RP_GIVEN_UP && !ticket->no_wait)) {
         return -RP_COUNT_drop_reserved;
     }
-    sample->unanswered -= sample->unanswered > 0;
     int last = view->message->want == sample->asked_packet || hold.noted == RP_GIVEN_UP;
     if (sample->drawn || !last) { /* an old answer: the batch overtook it, or a later question */
-        ticket->blocked.noted = rp_max(ticket->blocked.noted, hold.noted); /* a place, if either */
-        sample->place_told |= hold.noted == RP_PLACE;
         return CLIENT_TAKEN;
     }
     rp_client_flights_end(client, &ticket->flights);
@@ -439,10 +427,11 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     ticket->tries = 0;
     ticket->blocked = hold;
     ticket->was_blocked = 1;
-    rp_client_record_denied(client, ticket);
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
-    if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* the last question before it is over */
+    if (hold.noted == RP_NO_RECORD) {
+        rp_client_records_lack(client, ticket);
+    } else if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* the last question before it is over */
         rp_client_sender_add(client, &ticket->sender);
     } else if (ticket->no_wait) {
         rp_client_ticket_finish(client, ticket,
@@ -458,7 +447,6 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
 static void begin_landing(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     sample->drawn = 1;
-    rp_client_outrun(client, ticket);
     if (ticket->was_blocked) {
         ask_next(client, ticket);
     }
@@ -552,14 +540,14 @@ static int landed(struct rp_client *client, struct client_ticket *ticket,
 
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view) {
     uint16_t status = rp_client_answer_status(view);
-    struct client_ticket *ticket = sample_find(client, view->message->id);
+    struct client_ticket *ticket = rp_client_sample_find(client, view->message->id);
     if (ticket == NULL) {
         return -RP_COUNT_drop_unsolicited;
     }
     switch (status) {
     case RP_OK: return landed(client, ticket, view);
     case RP_BLOCKED: return blocked(client, ticket, view);
-    case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return CLIENT_TAKEN;
+    case RP_FORGOTTEN: forgotten(client, ticket); return CLIENT_TAKEN;
     default: {
         int ended = rp_client_sample_ended(client, ticket, -(int)status);
         if (status == RP_CLOSED) { /* it had a place, whether it heard so or not */
@@ -588,7 +576,7 @@ int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view) 
     }
     struct client_ticket *ticket = &client->tickets[client->flights[index].owner];
     if (status == RP_FORGOTTEN) {
-        restart(client, ticket, -RP_FORGOTTEN);
+        forgotten(client, ticket);
     } else {
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -(int)status));

@@ -8,7 +8,7 @@
  *     client_request.c  tickets, and the requests of one datagram
  *     client_fetch.c    many datagrams of one thing: which came, which to ask for
  *     client_sample.c   batches: rounds, redraws; client_land.c where their bytes go
- *     client_records.c  which of them the server can still send again
+ *     client_records.c  until when the server keeps them
  *     client_update.c   priorities, in order; client_blob.c blobs; client_publish.c weights
  *     client_check.c    every invariant, asserted
  *     client_push.c     posting steps and creates, the ledger
@@ -47,7 +47,6 @@ enum client_limits {
 enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_MS 1000000ull
 #define CLIENT_CANCELS_MAX 64 /* beyond these the server's time ends the wait */
-#define CLIENT_QUESTION_NS (2000 * CLIENT_MS) /* what is not served by then was lost */
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
 #define CLIENT_LAST_LOOK_NS (1000 * CLIENT_MS) /* what a queue's draw may take beyond its time */
@@ -119,18 +118,9 @@ struct client_sample {
     uint32_t first_item;   /* a round without map: item i lands at first_item + i */
     uint32_t round_count;
     uint32_t first_budget; /* datagrams its first train was to have; 0: it was not sent yet */
-    uint32_t unanswered; /* questions of this round that BLOCKED did not answer, and may yet */
-    uint64_t asked_ns;   /* when the last question was sent */
-    uint64_t open_ns;    /* when the newest one before it was that nobody answered in time */
-    uint8_t answered;    /* the last one was: BLOCKED */
-    uint8_t place_told;  /* since it was sent, the answer to an older one told of a place */
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;
-    /* Of our draws at most draw_clock - drawn_after can lie behind this one's record at the server,
-     * beside those that are `coming`; see client_records.c. */
-    uint64_t drawn_after;
-    uint64_t asked_at;     /* what drawn_after becomes if its last question is answered BLOCKED */
     uint16_t asked_packet; /* that carried the last question: the low bits of its number */
     uint8_t mapped;
     uint8_t drawn; /* an answer with data has come */
@@ -196,9 +186,7 @@ struct client_ticket {
     uint8_t tries;
     uint8_t queued;      /* an update without a ticket at the caller: freed when it ends */
     uint8_t no_wait;     /* a sample that waits for an answer alone */
-    /* The last answer was BLOCKED. Until its data come the sample waits, and its draw is still to
-     * be counted: by `released`, not by its id. */
-    uint8_t was_blocked;
+    uint8_t was_blocked; /* the last answer was BLOCKED: until its data come the sample waits */
     uint64_t answer_ns;  /* how long an answer is waited for once its time is over; 0: it is not */
     union {
         struct {
@@ -455,7 +443,6 @@ struct rp_client {
     uint64_t now_ns;
     uint64_t serial; /* of ids */
     uint64_t sample_id;
-    uint64_t released; /* samples that waited and were drawn, or may have been */
     uint64_t publish_id;
     uint8_t send_pending; /* something could be sent that was not: the next turn is due now */
     uint8_t closing;

@@ -74,7 +74,7 @@ RP_FIELD(rp_pushed, run_count, 16);
 RP_LAYOUT(rp_run_done, 16);
 RP_FIELD(rp_run_done, committed, 8);
 RP_LAYOUT(rp_blocked, 16);
-RP_LAYOUT(rp_sample, 24);
+RP_LAYOUT(rp_sample, 32);
 RP_FIELD(rp_sample, plan, 16);
 RP_FIELD(rp_sample, budget, 20);
 RP_FIELD(rp_sample, fields, 22);

@@ -47,7 +47,7 @@ enum rp_wire_limits {
     RP_WINDOW_MAX = 1 << 16, /* sequences one writer may have unanswered */
     RP_BATCH_MAX = 1 << 16,
     RP_QUEUE_BATCH_MAX = 16000, /* items of one batch of a queue: one transaction takes them out */
-    RP_RECORDS_MAX = 64,   /* sample records a session keeps */
+    RP_RECORDS_MAX = 64,   /* batches of a session that are kept until they are done */
     RP_UPDATE_RECORDS = 64,
     RP_SPEC_BYTES_MAX = 1 << 16,
     RP_BLOB_BYTES_MAX = 1 << 30,
@@ -189,7 +189,7 @@ struct rp_opened { /* connection in the outer header = the new session */
     uint32_t mtu;
     uint32_t idle_ms;       /* the session is given up after this silence */
     uint32_t batch_max;     /* items in one batch */
-    uint16_t records;       /* sample records kept: keep fewer requests than this under way */
+    uint16_t records;       /* batches kept until they are done: have no more under way */
     uint16_t update_records;
     uint16_t table_count;
     /* datagrams of one train: the most a SAMPLE, PULL or BLOB is answered with at once */
@@ -224,7 +224,7 @@ struct rp_refused {
 };
 
 /* Withdraws a SAMPLE or PUSH of this session that waits, from the queue of the header's table. A
- * SAMPLE's id is used up by it. The answer is a status alone. */
+ * SAMPLE's id is used up by it, and no record of it is kept. The answer is a status alone. */
 struct rp_cancel {
     uint64_t request; /* its id */
     uint16_t op;      /* its operation */
@@ -355,12 +355,13 @@ enum rp_noted {
     RP_NO_PLACE, /* another request of the session has its place */
     RP_PLACE,    /* an answer follows on release */
     RP_GIVEN_UP, /* a SAMPLE with `now`: its id is used up, and nothing is ever drawn for it */
+    RP_NO_RECORD, /* a SAMPLE that its session's other batches hold back: all records are taken */
 };
 struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to PUSH and SAMPLE */
     uint32_t by_size;   /* 1: the minimum size holds it back */
     uint32_t noted;     /* enum rp_noted */
     /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on; 0: a PUSH waits for
-     * earlier steps of its writer, and no limiter holds it */
+     * earlier steps of its writer, and no limiter holds it; RP_NO_RECORD: the least id on record */
     uint64_t need;
 };
 /* [/cffi] */
@@ -387,6 +388,10 @@ struct rp_sample {
     uint8_t now;      /* 1: drawn now or not at all: BLOCKED leaves it no place in the queue */
     uint16_t budget;  /* datagrams of the first train */
     uint16_t fields;  /* enum rp_item_field, where the feature was agreed on; else 0 */
+    /* bit i: the SAMPLE of this session whose id is 1 + i below its own is not done: some of its
+     * datagrams are missing. Of those that are done no record is kept; of older ones it says
+     * nothing. */
+    uint64_t under_way;
 };
 
 enum rp_item_field { /* what an item may come with: defined, not served yet */

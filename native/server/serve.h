@@ -104,9 +104,6 @@ int rp_serve_drop(struct rp_call *call, enum rp_counter reason);
  * that keeps its place; nothing is written. */
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked);
-/* A SAMPLE of `count` whose id is used up: the bytes of its BLOCKED answer, which is written, where
- * it is the one that this session gave up last at this table; else 0. */
-int rp_serve_given_up(struct rp_call *call, const struct rp_table *table, uint32_t count);
 /* Behind the answer to a PUSH that was admitted for a waiting SAMPLE's sake: draws that SAMPLE. */
 void rp_serve_pair(struct rp_call *call);
 /* Writes the BLOCKED answer and counts it. Returns its bytes. */
@@ -130,8 +127,13 @@ int rp_serve_stats(struct rp_call *call);
 int rp_serve_reset(struct rp_call *call);
 int rp_serve_cancel(struct rp_call *call);
 
-/* Draws for a request that may go on now and sends its first train: also for waiting requests. */
+/* Draws for a request that may go on now and sends its first train: also for waiting requests.
+ * Where its session has no place for the record, it is held back: the bytes of its BLOCKED answer. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);
+/* Has the session a place for the record of another batch? */
+int rp_serve_has_place(const struct rp_server *server, uint32_t session);
+/* This SAMPLE of the session is done: nothing is kept of it. */
+void rp_serve_sample_done(struct rp_server *server, uint32_t session, uint64_t id);
 
 /* ---- batches as datagrams: serve_batch.c ---- */
 /* Datagrams the record's batch is cut into at the session's mtu. */

@@ -1,10 +1,10 @@
-/* SAMPLE and PULL: a batch is drawn once, kept as a record, and sent as often as it is asked
- * for.
+/* SAMPLE and PULL: a batch is drawn once, kept as a record until its client has all of it, and sent
+ * as often as it is asked for.
  *
- * The record is written to the session's spare place, which no id names; one intent then names
- * it, takes the oldest record's name away (that place is the next spare), and holds the
- * generator's and the limiter's words. So a kill leaves either the draw with its record or
- * neither.
+ * The record is written to a place of the session's that no id names; one intent then names it, and
+ * holds the generator's and the limiter's words. So a kill leaves either the draw with its record
+ * or neither. The client says with each SAMPLE which ones are done: their places are free. Where
+ * none is free, nothing is drawn. So an id without a record was never drawn, or is done.
  *
  * Whether it goes on at once or waits is decided in serve_wait.c.
  */
@@ -13,18 +13,58 @@
 #include "base/minmax.h"
 #include "server/serve.h"
 
-static uint32_t places(const struct rp_server *server) {
-    return server->limits.records + 1;
+/* The place of this id's record, of a free one for 0; the session's `records` where there is none. */
+static uint32_t place_of(const struct rp_server *server, uint32_t session, uint64_t id) {
+    const uint64_t *ids = server->sessions[session].record_id;
+    uint32_t place = 0;
+    while (place < server->limits.records && ids[place] != id) {
+        place++;
+    }
+    return place;
 }
 
 static struct rp_record *find_record(const struct rp_call *call, uint64_t id) {
-    const struct rp_session *session = rp_serve_session(call);
-    for (uint32_t i = 0; i < places(call->server); i++) {
-        if (session->record_id[i] == id) {
-            return rp_region_record(call->server, call->session, i);
+    uint32_t place = place_of(call->server, call->session, id);
+    return place < call->server->limits.records
+               ? rp_region_record(call->server, call->session, place)
+               : NULL;
+}
+
+int rp_serve_has_place(const struct rp_server *server, uint32_t session) {
+    return place_of(server, session, 0) < server->limits.records;
+}
+
+void rp_serve_sample_done(struct rp_server *server, uint32_t session, uint64_t id) {
+    uint32_t place = place_of(server, session, id);
+    if (place < server->limits.records) {
+        rp_intent_set(&server->intent, &server->sessions[session].record_id[place], 0);
+        rp_intent_commit(&server->intent);
+    }
+}
+
+/* What a SAMPLE says of those before it. */
+static void others_done(struct rp_call *call, uint64_t under_way) {
+    struct rp_server *server = call->server;
+    uint64_t *ids = rp_serve_session(call)->record_id;
+    for (uint32_t i = 0; i < server->limits.records; i++) {
+        uint64_t behind = call->view.message->id - 1 - ids[i];
+        if (ids[i] != 0 && behind < 64 && !(under_way >> behind & 1)) {
+            rp_intent_set(&server->intent, &ids[i], 0);
         }
     }
-    return NULL;
+    if (server->intent.count > 0) {
+        rp_intent_commit(&server->intent);
+    }
+}
+
+/* Held back, until one of the session's other batches is done. */
+static int no_place(struct rp_call *call) {
+    const uint64_t *ids = rp_serve_session(call)->record_id;
+    struct rp_blocked blocked = {.noted = RP_NO_RECORD, .need = ids[0]};
+    for (uint32_t i = 1; i < call->server->limits.records; i++) {
+        blocked.need = rp_min(blocked.need, ids[i]);
+    }
+    return rp_serve_hold(call, RP_WAIT_SAMPLE, &blocked);
 }
 
 /* Was this id drawn or withdrawn before, or is it too old to know? */
@@ -34,15 +74,6 @@ static int seen(const struct rp_session *session, uint64_t id) {
 }
 
 /* ---- drawing ---- */
-
-/* Adds the record's name to the intent, with the end of the oldest one's. */
-static void name_record(struct rp_server *server, struct rp_session *session, uint64_t id) {
-    uint64_t drawn = session->sample_drawn;
-    rp_intent_set(&server->intent, &session->record_id[drawn % places(server)], id);
-    rp_intent_set(&server->intent, &session->record_id[(drawn + 1) % places(server)], 0);
-    rp_intent_set(&server->intent, &session->sample_drawn, drawn + 1);
-    rp_once_take(&session->sample, &server->intent, id, 1);
-}
 
 static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {
     uint32_t train = rp_serve_train(call);
@@ -56,8 +87,11 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
                 const uint64_t *keys) {
     struct rp_server *server = call->server;
     struct rp_session *session = rp_serve_session(call);
-    struct rp_record *record =
-        rp_region_record(server, call->session, session->sample_drawn % places(server));
+    uint32_t place = place_of(server, call->session, 0);
+    if (place == server->limits.records) {
+        return no_place(call);
+    }
+    struct rp_record *record = rp_region_record(server, call->session, place);
     int status = keys != NULL
                      ? rp_table_lookup(table, request, keys, &record->head, record->items)
                      : rp_table_draw(table, request, &record->head, record->items);
@@ -67,7 +101,8 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     record->place = table->number | (uint64_t)request->plan << 16;
     record->reserved = 0;
     RP_SITE();
-    name_record(server, session, call->message.id);
+    rp_intent_set(&server->intent, &session->record_id[place], call->message.id);
+    rp_once_take(&session->sample, &server->intent, call->message.id, 1);
     rp_intent_commit(&server->intent);
     rp_wait_forget(server, RP_WAIT_SAMPLE, call->session, call->message.id); /* at other tables */
     rp_table_settle(table);
@@ -162,6 +197,7 @@ int rp_serve_sample(struct rp_call *call) {
     if (status < 0) {
         return status;
     }
+    others_done(call, request->under_way);
     const struct rp_record *record = find_record(call, id);
     if (record != NULL && !rp_share_allows(call->server, call->session, 0)) {
         return rp_serve_drop(call, RP_COUNT_drop_share);
@@ -174,8 +210,7 @@ int rp_serve_sample(struct rp_call *call) {
     }
     if (seen(rp_serve_session(call), id)
         && !rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table->number, id)) {
-        int told = request->now ? rp_serve_given_up(call, table, request->count) : 0;
-        return told ? told : forgotten(call);
+        return forgotten(call);
     }
     return serve_new(call, table, request);
 }

@@ -56,11 +56,14 @@ static uint32_t first_sample(struct rp_server *server, const struct rp_table *ta
     return first;
 }
 
-/* Would the first push wait for draws that cannot be made? */
+/* Would the first push wait for draws that cannot be made, and could be once it is let on? */
 static int is_stuck(struct rp_server *server, const struct rp_table *table) {
     int ready;
-    return rp_tree_count(&table->tree) == 0
-           || (first_sample(server, table, &ready) != RP_NOBODY && ready == 0);
+    if (rp_tree_count(&table->tree) == 0) {
+        return 1;
+    }
+    uint32_t session = first_sample(server, table, &ready);
+    return session != RP_NOBODY && ready == 0 && rp_serve_has_place(server, session);
 }
 
 /* The request's own place, or null. Samples are drawn in order: an older one may go on where a
@@ -202,6 +205,7 @@ int rp_serve_cancel(struct rp_call *call) {
     }
     if (kind == RP_WAIT_SAMPLE) {
         use_up(call, cancel->request);
+        rp_serve_sample_done(call->server, call->session, cancel->request);
     }
     return 0;
 }
@@ -260,7 +264,7 @@ void rp_serve_pair(struct rp_call *call) {
     struct rp_table *table = rp_serve_table(call);
     int ready;
     uint32_t session = first_sample(call->server, table, &ready);
-    if (session != RP_NOBODY && ready == 1) {
+    if (session != RP_NOBODY && ready == 1 && rp_serve_has_place(call->server, session)) {
         release_sample(call->turn, table, session, ready);
     }
 }
@@ -343,24 +347,9 @@ static int draw_or_end(struct rp_call *call, const struct rp_table *table,
     if (result != 0) { /* a PUSH was let on, and now it is its turn */
         return result < 0 ? result : 0;
     }
-    uint64_t id = call->view.message->id;
-    use_up(call, id);
-    rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number)->given_up = id;
+    use_up(call, call->view.message->id);
     blocked->noted = RP_GIVEN_UP;
     return rp_serve_hold(call, RP_WAIT_SAMPLE, blocked);
-}
-
-int rp_serve_given_up(struct rp_call *call, const struct rp_table *table, uint32_t count) {
-    struct rp_blocked blocked;
-    uint64_t given_up =
-        rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number)->given_up;
-    if (given_up != call->view.message->id) {
-        return 0;
-    }
-    limiter_may(table, RP_WAIT_SAMPLE, count, &blocked);
-    blocked.need += blocked.need == 0; /* it could go on by now, under another id */
-    blocked.noted = RP_GIVEN_UP;
-    return rp_serve_hold(call, RP_WAIT_SAMPLE, &blocked);
 }
 
 /* Where the last turn released as many requests as it may, each turn begins with another table.

@@ -120,7 +120,7 @@ static uint64_t weights_bytes(const struct rp_limits *limits) {
 }
 
 static uint64_t record_count(const struct rp_limits *limits) {
-    return (uint64_t)limits->sessions_max * (limits->records + 1);
+    return (uint64_t)limits->sessions_max * limits->records;
 }
 
 static uint64_t note_count(const struct rp_limits *limits) {
@@ -261,7 +261,7 @@ int rp_server_segments(const struct rp_server_config *config, struct rp_segments
     struct rp_segment *state = add_segment(segments, STATE, 0, region.state_bytes);
     snprintf(state->what, sizeof state->what, "%s",
              records > region.state_bytes / 2
-                 ? "sample records: sessions x (records + 1) x batch_max x 24 bytes"
+                 ? "sample records: sessions x records x batch_max x 24 bytes"
                  : "items and their priorities");
     for (uint32_t i = 0; i < config->table_count; i++) {
         add_ring(segments, &region, i, config->tables[i].name);

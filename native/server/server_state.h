@@ -62,7 +62,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 /* One more where a field of the region's structures changes its size, order or meaning. The numbers
  * that go along are in tests/native/test_region_layout.c and test_config.c. What a process keeps
  * behind the segments is its own and may change freely. */
-enum rp_region_version { RP_REGION_VERSION = 14 };
+enum rp_region_version { RP_REGION_VERSION = 15 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 
@@ -134,7 +134,6 @@ struct rp_note { /* volatile: the place in a queue of one session, table and kin
     uint64_t since_ns; /* when the place was taken */
     uint64_t lapse_ns; /* when it is given up, unless it is asked for again */
     uint64_t items;    /* SAMPLE: to be drawn; PUSH: to be created */
-    uint64_t given_up; /* SAMPLE: the one with `now` that was told so last, whatever waits */
     struct rp_sample request; /* PUSH: its epoch alone */
     uint32_t previous; /* neighbours in its queue; RP_NOBODY at the ends */
     uint32_t next;
@@ -241,7 +240,7 @@ struct rp_limits rp_region_limits(const struct rp_server_config *config);
 struct rp_server *rp_region_open(void *memory, const uint8_t entropy[32], uint64_t now_ns);
 static inline struct rp_record *rp_region_record(const struct rp_server *server, uint32_t session,
                                                  uint32_t place) {
-    uint64_t at = (uint64_t)session * (server->limits.records + 1) + place;
+    uint64_t at = (uint64_t)session * server->limits.records + place;
     return (struct rp_record *)(void *)(server->records + at * server->record_bytes);
 }
 

@@ -109,8 +109,7 @@ static void create(struct rp_server *server, uint32_t index, const struct rp_pee
         rp_intent_set(intent, &once[i]->newest, 0);
         rp_intent_set(intent, &once[i]->done, 0);
     }
-    rp_intent_set(intent, &session->sample_drawn, 0);
-    for (uint32_t i = 0; i <= server->limits.records; i++) {
+    for (uint32_t i = 0; i < server->limits.records; i++) {
         rp_intent_set(intent, &session->record_id[i], 0);
     }
     set_peer(server, session, peer);

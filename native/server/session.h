@@ -7,8 +7,7 @@
  * counter, when the client was last heard, its credit.
  *
  *     connection == 0 (free)  or  connection mod 4096 == the session's index
- *     record_id[sample_drawn mod (records + 1)] == 0: the spare place, which the next draw is
- *     written to
+ *     record_id[i]: the batch that lies in the record's place i; 0: a place for the next draw
  *     what an update was answered with is kept at id mod 64, a publication's version at id mod 8,
  *     for ids no further than that below the newest of their kind
  *
@@ -49,8 +48,7 @@ struct rp_session { /* in the region; every word changes through the server's in
     struct rp_once sample;  /* done: drawn, or withdrawn */
     struct rp_once update;  /* done: applied, or refused for good */
     struct rp_once publish; /* taken: a piece of it was accepted; done: it became a version */
-    uint64_t sample_drawn;  /* records ever made */
-    uint64_t record_id[RP_RECORDS_MAX + 1];
+    uint64_t record_id[RP_RECORDS_MAX];
     struct rp_update_words updated[RP_UPDATE_RECORDS];
     uint64_t published[RP_PUBLISHED_KEPT];
 };

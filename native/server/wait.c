@@ -77,7 +77,6 @@ void rp_wait_drop(struct rp_server *server, uint32_t session) {
     for (uint32_t kind = 0; kind < RP_WAIT_KINDS; kind++) {
         for (uint32_t table = 0; table < server->limits.table_count; table++) {
             struct rp_note *note = rp_wait_note(server, kind, session, table);
-            note->given_up = 0; /* ids are the session's */
             if (note->waiting) {
                 rp_wait_remove(server, kind, session, table);
             }

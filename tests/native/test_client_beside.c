@@ -1,5 +1,5 @@
-/* A queue's draws beside other draws of the same client: what was drawn once is not lost to the
- * others' records, however many there are, in whatever order they are served.
+/* A queue's draws beside other draws of the same client: what was drawn once is not lost, however
+ * many others there are, and holds none of them up while it waits.
  *
  * A step is 16 bytes, and datagrams are small, so that batches fill the pull window.
  */
@@ -52,18 +52,13 @@ static struct world *opened(uint32_t count, uint32_t records, uint32_t budget) {
     return world;
 }
 
-static int post_for(struct world *world, uint16_t table, uint32_t slot, uint32_t count,
-                    uint64_t ms) {
+static int post(struct world *world, uint16_t table, uint32_t slot, uint32_t count) {
     columns[slot] = (struct rp_landing_column){bytes[slot], ITEM, 0, ITEM};
     struct rp_sample request = {.count = count};
     struct rp_landing landing = {.columns = &columns[slot], .column_count = 1, .item_bytes = ITEM,
                                  .consumes = tables[table].fifo};
     return rp_client_sample(world->client, table, &request, NULL, &landing,
-                            world_later(world, ms));
-}
-
-static int post(struct world *world, uint16_t table, uint32_t slot, uint32_t count) {
-    return post_for(world, table, slot, count, 600000);
+                            world_later(world, 600000));
 }
 
 /* How many of `left` rows were taken. */
@@ -94,7 +89,7 @@ static void go_on(struct world *world, int *ticket, uint32_t slot, uint32_t coun
 
 /* 1. Given draws of a queue that wait for their items, one after the other, beside draws of a plain
  *    table that fill the pull window, or all but one of the records, over a network that loses and
- *    reorders.  *    Expect every item of the queue to come. */
+ *    reorders. Expect every item of the queue to come. */
 static void situation_beside(struct beside beside) {
     script_tables(tables);
     tables[MAIN].plan_count = 1; /* steps are items */
@@ -146,56 +141,50 @@ static void queues_and_a_table(uint32_t count) {
     }
 }
 
-/* 2. Given as many queues at which a draw waits as there may be, one fewer than the server's
- *    records. Expect a further draw to find no room, those of a plain table to go on, each within
- *    a few round trips, until one waits for a limiter, too: then they end as held back; and every
- *    batch as all queues get their items at once. */
+/* 2. Given many more queues at which a draw waits than the server has records. Expect draws of a
+ *    plain table to go on meanwhile, each within a few round trips, and every batch as all queues
+ *    get their items at once. */
 static void situation_queues(uint32_t records) {
-    uint32_t most = records > 1 ? records - 1 : 1;
-    queues_and_a_table(most + 1);
-    plain_table(most + 2, "empty");
-    struct world *world = opened(most + 3, records, 2);
+    enum { QUEUES = 12 };
+    queues_and_a_table(QUEUES);
+    struct world *world = opened(QUEUES + 1, records, 2);
     int tickets[SLOTS];
     CHECK(push(world, MAIN, 32) == 32);
     world_run(world, 100 * WORLD_MS);
-    for (uint16_t i = 1; i <= most; i++) {
+    for (uint16_t i = 1; i <= QUEUES; i++) {
         tickets[i] = post(world, i, i, BATCH);
     }
-    CHECK(post(world, (uint16_t)(most + 1), 0, BATCH) == -RP_FULL);
     world_run(world, 100 * WORLD_MS);
-    for (int draw = 0; draw < 50 && records > 1; draw++) {
+    for (int draw = 0; draw < 100; draw++) { /* the ids of those that wait fall far behind */
         uint64_t begin_ns = world->now_ns;
-        int ticket = post(world, MAIN, 0, 4);
-        CHECK(world_wait(world, ticket) == RP_OK);
+        CHECK(world_wait(world, post(world, MAIN, 0, 4)) == RP_OK);
         CHECK(world->now_ns - begin_ns < 20 * WORLD_MS, "draw %d: %u ms", draw,
               (unsigned)((world->now_ns - begin_ns) / WORLD_MS));
     }
-    CHECK(records == 1 || post_for(world, (uint16_t)(most + 2), most + 2, 4, 5000) > 0);
-    world_run(world, 1000 * WORLD_MS);
-    CHECK(world_wait(world, post_for(world, MAIN, 0, 4, 2000)) == -RP_FULL, "one too many waits");
-    world_run(world, 3000 * WORLD_MS);
     uint32_t left[SLOTS];
     for (uint32_t i = 0; i < SLOTS; i++) {
         left[i] = BATCH;
     }
     for (int round = 0; round < 1000; round++) {
-        for (uint16_t i = 1; i <= most; i++) {
+        for (uint16_t i = 1; i <= QUEUES; i++) {
             left[i] -= push(world, i, left[i]);
         }
         world_run(world, WORLD_MS / 10);
     }
-    for (uint16_t i = 1; i <= most; i++) {
+    for (uint16_t i = 1; i <= QUEUES; i++) {
         int status = world_wait(world, tickets[i]);
         CHECK(status == RP_OK && sampled(world, i) == BATCH, "queue %u, records %u: %d", i,
               records, status);
     }
-    CHECK(post(world, (uint16_t)(most + 1), 0, BATCH) > 0);
+    uint64_t most_ns = 100 * WORLD_MS, begin_ns = world->now_ns;
+    CHECK(world_wait(world, post(world, MAIN, 0, 4)) == RP_OK);
+    CHECK(world->now_ns - begin_ns < most_ns, "its places are free");
     world_close(world);
 }
 
 /* 3. Given a draw of a queue that waits without a place until the one before it is given up, then
- *    gets the place and is drawn, its batch lost; and draws of another table that wait for room in
- *    the records. Expect these to wait on until it has its batch. */
+ *    gets the place and is drawn, its batch lost; and more draws of another table than there are
+ *    records. Expect all to get their batches. */
 static void situation_lost_batch(void) {
     enum { OTHERS = 12 };
     script_tables(tables);
@@ -231,12 +220,11 @@ static void situation_lost_batch(void) {
         CHECK(world_wait(world, others[i]) == RP_OK);
     }
     world_close(world);
-    check_group("3 a batch that is lost on its way comes before what is new");
+    check_group("3 a batch that is lost on its way comes, whatever is drawn beside it");
 }
 
-/* 5. Given draws that wait at a queue and at an empty table, one fewer in all than there are
- *    records, and a network that was cut for a while. Expect draws of another table to go on behind
- *    that. */
+/* 5. Given draws that wait at a queue and at an empty table, and a network that was cut for a while.
+ *    Expect draws of another table to go on behind that. */
 static void situation_cut(uint32_t queued, uint32_t plain) {
     queues_and_a_table(2);
     plain_table(2, "empty");
@@ -260,8 +248,8 @@ static void situation_cut(uint32_t queued, uint32_t plain) {
 }
 
 /* 4. Given twelve draws at once, of a plain table and of three queues, for as long as they take,
- *    over a network of any kind. Expect every item that a queue drew, and hardly a draw that ends
- *    without its batch. */
+ *    over a network of any kind. Expect each to end with its batch, and so every item that a queue
+ *    drew, each once. */
 static void situation_walk(uint64_t seed, uint32_t records, uint32_t lose, uint32_t late) {
     enum { TABLES = 4, AT_ONCE = 12 };
     queues_and_a_table(TABLES - 1);
@@ -270,7 +258,7 @@ static void situation_walk(uint64_t seed, uint32_t records, uint32_t lose, uint3
     int tickets[AT_ONCE] = {0};
     uint16_t of[AT_ONCE] = {0};
     uint32_t counts[AT_ONCE] = {0};
-    uint64_t received[TABLES] = {0}, ended[2] = {0}, end = check_rounds(20000);
+    uint64_t received[TABLES] = {0}, end = check_rounds(20000);
     rp_random_seed(&random, seed);
     CHECK(push(world, MAIN, 32) == 32);
     world_run(world, 100 * WORLD_MS);
@@ -283,9 +271,8 @@ static void situation_walk(uint64_t seed, uint32_t records, uint32_t lose, uint3
         for (uint32_t i = 0; i < AT_ONCE; i++) {
             int status = tickets[i] ? rp_client_poll(world->client, tickets[i]) : -1;
             if (tickets[i] && status != RP_PENDING) {
-                received[of[i]] += status == RP_OK ? counts[i] : 0;
-                ended[status == RP_OK]++;
-                CHECK(status == RP_OK || (status == -RP_FORGOTTEN && of[i] > 0), "%d", status);
+                received[of[i]] += counts[i];
+                CHECK(status == RP_OK, "%d", status);
                 rp_client_take(world->client, tickets[i]);
                 tickets[i] = 0;
             }
@@ -293,8 +280,7 @@ static void situation_walk(uint64_t seed, uint32_t records, uint32_t lose, uint3
                 of[i] = (uint16_t)rp_random_below(&random, TABLES);
                 counts[i] = 1 + (uint32_t)rp_random_below(&random, 20);
                 tickets[i] = post(world, of[i], i, counts[i]);
-                CHECK(tickets[i] > 0 || tickets[i] == -RP_FULL);
-                tickets[i] = tickets[i] > 0 ? tickets[i] : 0;
+                CHECK(tickets[i] > 0);
             }
             open += tickets[i] != 0;
         }
@@ -308,14 +294,11 @@ static void situation_walk(uint64_t seed, uint32_t records, uint32_t lose, uint3
         CHECK(received[i] == sampled(world, i), "seed %u, records %u: queue %u: %u of %u",
               (unsigned)seed, records, i, (unsigned)received[i], (unsigned)sampled(world, i));
     }
-    CHECK(ended[1] > 100 * ended[0], "%u ended with their batch, %u without", (unsigned)ended[1],
-          (unsigned)ended[0]);
     world_close(world);
 }
 
 /* 6. Given two records, and a draw that waits at each of two empty tables; then one of a queue
- *    that has its items. Expect it to be sent only once one of the two has come: both together could
- *    push out its record. */
+ *    that has its items. Expect it drawn at once: what waits has no record yet. */
 static void situation_crowd(void) {
     queues_and_a_table(3);
     plain_table(2, "empty");
@@ -325,14 +308,11 @@ static void situation_crowd(void) {
     world_run(world, 100 * WORLD_MS);
     int first = post(world, 2, 0, 4), second = post(world, 3, 1, 4);
     world_run(world, 1000 * WORLD_MS);
-    int draw = post(world, QUEUE, 2, 4);
-    world_run(world, 1000 * WORLD_MS);
-    CHECK(rp_client_poll(world->client, draw) == RP_PENDING && sampled(world, QUEUE) == 0);
+    CHECK(world_wait(world, post(world, QUEUE, 2, 4)) == RP_OK && sampled(world, QUEUE) == 4);
     CHECK(push(world, 2, 8) == 8);
-    CHECK(world_wait(world, first) == RP_OK && world_wait(world, draw) == RP_OK);
-    CHECK(sampled(world, QUEUE) == 4 && rp_client_poll(world->client, second) == RP_PENDING);
+    CHECK(world_wait(world, first) == RP_OK && rp_client_poll(world->client, second) == RP_PENDING);
     world_close(world);
-    check_group("6 what waits may not push out what is to be drawn");
+    check_group("6 what waits takes no record");
 }
 
 int main(void) {

@@ -261,32 +261,25 @@ static void situation_older_poll(void) {
     check_group("9 an older poll takes no place");
 }
 
-/* 10. Given a poll that was given up, and in the next session at its place a draw of the same id,
- *     whose record is pushed out. Expect a repeat of the poll to be told so again, and one of the
- *     draw to be FORGOTTEN: it was drawn. */
-static void situation_next_session(void) {
+/* 10. Given a poll that was given up, and its repeat once its items are there. Expect the repeat
+ *     FORGOTTEN, which says that nothing was drawn for it or will be. */
+static void situation_repeated_poll(void) {
     struct pusher p;
     struct rp_sample request = script_sample(SIZE);
     request.now = 1;
     queue(&p);
     CHECK(run_now(&p, 1, 0, 0, 0, 8) == RP_OK);
-    for (int repeat = 0; repeat < 2; repeat++) {
-        struct script_answer answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1,
-                                                 &request, sizeof request);
-        CHECK_STATUS(answer, RP_BLOCKED);
-        struct rp_blocked hold = SCRIPT_READ(answer, struct rp_blocked);
-        CHECK(hold.noted == RP_GIVEN_UP && hold.need == 4);
-    }
-    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
-    script_connect(&p.script, &p.client);
-    for (uint64_t id = 1; id <= 6; id++) {
-        CHECK_STATUS(sample(&p, &p.client, id, 1), RP_OK);
-    }
-    request.count = 1;
+    struct script_answer answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request,
+                                             sizeof request);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    struct rp_blocked hold = SCRIPT_READ(answer, struct rp_blocked);
+    CHECK(hold.noted == RP_GIVEN_UP && hold.need == 4);
+    CHECK(run_now(&p, 2, 0, 8, 8, 4) == RP_OK);
     CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
                  RP_FORGOTTEN);
+    CHECK(drawable(&p) == SIZE);
     script_close(&p.script);
-    check_group("10 what was given up is the session's");
+    check_group("10 a poll that was given up is over");
 }
 
 /* 11. Given a PUSH that waits, and in one turn a draw that waits for it and a newer poll of the
@@ -304,7 +297,7 @@ static void situation_newer_poll(void) {
     CHECK(script_info(&p.script, &p.client, 1).sampled == 10);
     CHECK(p.script.server->waiting[RP_WAIT_SAMPLE][1].count == 0);
     CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &request, sizeof request),
-                 RP_BLOCKED); /* it was given up, and is told so again */
+                 RP_FORGOTTEN); /* it was given up */
     script_close(&p.script);
     check_group("11 a newer poll is answered beside a draw that waits");
 }
@@ -319,7 +312,7 @@ int main(void) {
     situation_polled();
     situation_polled_in_a_crowd();
     situation_older_poll();
-    situation_next_session();
+    situation_repeated_poll();
     situation_newer_poll();
     return check_done("test_server_fifo");
 }

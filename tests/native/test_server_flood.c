@@ -28,8 +28,10 @@ static void fresh(struct script_client *writer) {
     }
 }
 
-static void ask_for_batch(struct script_client *client, uint64_t id) {
+/* ahead: as many before it are not done. */
+static void ask_for_batch(struct script_client *client, uint64_t id, uint32_t ahead) {
     struct rp_sample request = script_sample(ITEMS);
+    request.under_way = (1ull << ahead) - 1;
     script_put(&script, client, RP_OP_SAMPLE, 1, id, &request, sizeof request);
 }
 
@@ -66,10 +68,10 @@ static void situation_flood(uint16_t takes) {
         uint64_t before = script_counter(&script, RP_COUNT_samples);
         uint64_t dropped = script_counter(&script, RP_COUNT_drop_share);
         for (uint32_t i = 0; i < FLOOD; i++) {
-            ask_for_batch(&flood, ++id);
+            ask_for_batch(&flood, ++id, 0);
         }
         script_put(&script, &other, RP_OP_PING, 0, round, NULL, 0);
-        ask_for_batch(&other, round);
+        ask_for_batch(&other, round, 0);
         uint32_t pings = 0, batches = 0;
         for (uint32_t turn = 0; turn < FLOOD / RP_BURST + 1; turn++) {
             uint64_t samples = script_counter(&script, RP_COUNT_samples);
@@ -108,7 +110,7 @@ static void situation_lawful(void) {
     fresh(&writer);
     learner = small_client(2, TAKES);
     for (uint64_t id = 1; id <= RECORDS; id++) {
-        ask_for_batch(&learner, id);
+        ask_for_batch(&learner, id, RECORDS);
     }
     script_turn(&script);
     struct rp_batch_datagram head;
@@ -116,7 +118,7 @@ static void situation_lawful(void) {
     CHECK(head.datagram_count > 2 * TAKES, "%u datagrams", head.datagram_count);
     for (uint64_t id = 1; id <= ROUNDS; id++) {
         pull(&learner, id, head.datagram_count, TAKES);
-        ask_for_batch(&learner, id + RECORDS);
+        ask_for_batch(&learner, id + RECORDS, RECORDS - 1);
         script_turn(&script);
         CHECK(answers(&learner, RP_OP_SAMPLE) == TAKES);
     }
@@ -176,7 +178,7 @@ static void ask_of(struct script_client *client, enum flood flood, uint64_t id) 
     } else if (flood == ITEMS_AGAIN) {
         script_put(&script, client, RP_OP_PUSH, 0, id, push.body, push.size);
     } else {
-        ask_for_batch(client, flood == NEW_BATCHES ? id : 1);
+        ask_for_batch(client, flood == NEW_BATCHES ? id : 1, 0);
     }
 }
 
@@ -189,7 +191,7 @@ static void situation_time(enum flood flood, uint64_t sent_ns) {
     fresh(&other);
     for (uint8_t i = 0; i < FLOODS; i++) {
         floods[i] = small_client((uint8_t)(2 + i), 32);
-        ask_for_batch(&floods[i], 1);
+        ask_for_batch(&floods[i], 1, 0);
         script_turn(&script);
         if (flood == ITEMS_AGAIN) {
             begin_creates(store_steps(&floods[i]));
@@ -231,7 +233,7 @@ static void situation_busy(uint32_t learners, uint32_t each_turn, int too_many) 
     uint64_t begun_ns = script.now_ns;
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         for (uint32_t i = 0; i < learners * each_turn; i++) {
-            ask_for_batch(&learner[i % learners], (uint64_t)turn * each_turn + i + 1);
+            ask_for_batch(&learner[i % learners], (uint64_t)turn * each_turn + i + 1, 0);
         }
         while (script.port.in_count < 2 * BURST) {
             script_put(&script, &pusher, RP_OP_PING, 0, 1, NULL, 0);

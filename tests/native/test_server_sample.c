@@ -123,8 +123,8 @@ static void situation_pull(void) {
     check_group("2 trains and pulls");
 }
 
-/* 3. Given more draws than records. Expect the oldest FORGOTTEN, in SAMPLE and PULL, never
- * redrawn. */
+/* 3. Given batches one by one. Expect each FORGOTTEN once a newer one was asked for, in SAMPLE and
+ *    PULL, and never drawn again. */
 static void situation_forgotten(void) {
     struct drawer d;
     fresh(&d);
@@ -137,7 +137,7 @@ static void situation_forgotten(void) {
     struct rp_pull pull = {.batch = 1, .first = 0, .count = 1};
     CHECK_STATUS(script_ask(&d.script, &d.client, RP_OP_PULL, 0, 1, &pull, sizeof pull),
                  RP_FORGOTTEN);
-    draw(&d, 2, &request, &batch);
+    draw(&d, 5, &request, &batch);
     CHECK(script_counter(&d.script, RP_COUNT_samples) == 5);
     draw(&d, 80, &request, &batch);
     CHECK_STATUS(ask(&d, 1, 16, &request), RP_FORGOTTEN);

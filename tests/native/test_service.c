@@ -439,7 +439,7 @@ static void check_segment_words(void) {
     made.config.receive_budget = 64;
     CHECK(rp_server_segments(&made.config, &segments, error) == 0, "%s", error);
     CHECK(strcmp(segments.segment[0].name, "state") == 0);
-    CHECK(strstr(segments.segment[0].what, "sample records: sessions x (records + 1)") != NULL);
+    CHECK(strstr(segments.segment[0].what, "sample records: sessions x records") != NULL);
     made.config.sessions_max = made.config.records = 1;
     made.table.capacity = 1 << 20;
     CHECK(rp_server_segments(&made.config, &segments, error) == 0, "%s", error);

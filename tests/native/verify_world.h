@@ -65,6 +65,7 @@ static void make_server(void) {
         push_rows(1, 0, 10 * i, 10 * i, 10, RP_RUN_ITEM | RP_RUN_PRIORITY);
     }
     push_rows(0, 0, 704, 354, 4, 0); /* 700 to 703 are reserved, these wait */
+    request.under_way = 3; /* all of them are kept */
     for (uint64_t id = 1; id <= 3; id++) {
         script_ask(&script, &client, RP_OP_SAMPLE, 1, id, &request, sizeof request);
     }

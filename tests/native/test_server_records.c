@@ -1,0 +1,228 @@
+/* A batch is kept until its client says that it is done, and nothing is drawn where no place is
+ * free for another. Situations read "Given ... Expect ...". */
+#include "script.h"
+
+enum { ROWS = 40, RECORDS = 4, MAIN = 0, OTHER = 1 };
+
+#define ALL UINT64_MAX
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct script script;
+static struct script_client client;
+static struct script_push push;
+
+/* Two tables with items for any number of draws. */
+static void fresh(uint8_t fifo) {
+    script_tables(tables);
+    tables[MAIN].plan_count = 1;
+    tables[OTHER].fifo = fifo;
+    tables[OTHER].alpha = fifo ? 0 : tables[OTHER].alpha;
+    tables[OTHER].error_max = fifo ? 60 : 1000;
+    config = script_config(tables);
+    config.records = RECORDS;
+    script_open(&script, &config);
+    client = script_client(1);
+    script_connect(&script, &client);
+    for (uint16_t table = 0; table < 2; table++) {
+        uint64_t epoch = script_writer(&script, &client, table, 1).epoch;
+        for (uint64_t at = 0; at < ROWS; at += 10) {
+            script_push_begin(&push, epoch);
+            script_push_run(&push, 0, at, at, 10, RP_RUN_ITEM);
+            CHECK_STATUS(script_push(&script, &client, table, 1 + at, &push), RP_OK);
+        }
+    }
+}
+
+/* Asks for one item: drawn, or by key. under_way: which of the ids before it are not done. */
+static struct script_answer ask(uint16_t table, uint64_t id, int by_key, uint64_t under_way) {
+    struct {
+        struct rp_sample sample;
+        uint64_t key;
+    } body = {script_sample(1), SCRIPT_CAPACITY};
+    body.sample.mode = by_key ? RP_SAMPLE_KEYS : RP_SAMPLE_INDEPENDENT;
+    body.sample.under_way = under_way;
+    return script_ask(&script, &client, RP_OP_SAMPLE, table, id, &body,
+                      by_key ? sizeof body : sizeof body.sample);
+}
+
+static uint16_t push_rows(uint64_t first, uint16_t count) {
+    script_push_begin(&push, rp_table_epoch(rp_server_table(script.server, OTHER)));
+    script_push_run(&push, 0, first, first, count, RP_RUN_ITEM);
+    return script_push(&script, &client, OTHER, 100 + first, &push).status;
+}
+
+static uint64_t drawn(void) {
+    return script_counter(&script, RP_COUNT_samples);
+}
+
+/* What a repeat of each id from 1 on is answered with: 'r' its batch, 'F' FORGOTTEN. None of them
+ * says that another is done. */
+static void check_kept(const char *expected) {
+    char kept[16] = "";
+    uint64_t before = drawn();
+    for (uint64_t id = 1; expected[id - 1] != 0; id++) {
+        uint16_t status = ask(MAIN, id, 0, ALL).status;
+        kept[id - 1] = status == RP_OK ? 'r' : status == RP_FORGOTTEN ? 'F' : '?';
+    }
+    CHECK(strcmp(kept, expected) == 0, "%s, not %s", kept, expected);
+    CHECK(drawn() == before);
+}
+
+/* 1. Given as many batches under way as there are records, at a queue, by key and at another table.
+ *    Expect one more to be held back, whichever it is, as nothing but those hold it; and drawn once
+ *    one of them, or several, are said to be done: those are FORGOTTEN, the others repeated. */
+static void situation_full(void) {
+    for (uint64_t done = 1; done < 1 << RECORDS; done++) {
+        char expected[RECORDS + 2] = "rrrrr";
+        fresh(1);
+        for (uint64_t id = 1; id <= RECORDS; id++) {
+            CHECK_STATUS(ask(id % 2, id, id == 2, ALL), RP_OK);
+            expected[id - 1] = done >> (RECORDS - id) & 1 ? 'F' : 'r';
+        }
+        for (uint16_t kind = 0; kind < 3; kind++) {
+            struct script_answer answer = ask(kind % 2, 5, kind == 2, ALL);
+            CHECK_STATUS(answer, RP_BLOCKED);
+            struct rp_blocked hold = SCRIPT_READ(answer, struct rp_blocked);
+            CHECK(hold.noted == RP_NO_RECORD && hold.need == 1 && hold.by_size == 0);
+        }
+        CHECK(script_info(&script, &client, OTHER).sampled == 2);
+        CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
+        CHECK_STATUS(ask(OTHER, 5, 0, ~done), RP_OK);
+        check_kept(expected);
+        script_close(&script);
+    }
+    check_group("1 nothing is drawn without a place for its record");
+}
+
+/* 2. Given batches under way, and SAMPLEs whose ids are far above. Expect those done that lie up to
+ *    64 below, and nothing said of what lies further below. */
+static void situation_far(void) {
+    for (uint64_t above = 62; above <= 66; above++) {
+        fresh(0);
+        CHECK_STATUS(ask(MAIN, 1, 0, ALL), RP_OK);
+        CHECK_STATUS(ask(MAIN, 1 + above, 0, 0), RP_OK);
+        check_kept(above <= 64 ? "F" : "r");
+        script_close(&script);
+    }
+    check_group("2 a SAMPLE tells of the 64 ids before its own");
+}
+
+/* 3. Given three batches under way and a CANCEL of one, under the name of either table. Expect that
+ *    one gone, and a place free. Given the ids of the others in the way of a fifth, each in turn
+ *    CANCELled as the answer names it. Expect the least one named each time. */
+static void situation_cancel(void) {
+    for (uint64_t id = 1; id <= 3; id++) {
+        char expected[] = "rrr";
+        struct rp_cancel cancel = {.request = id, .op = RP_OP_SAMPLE};
+        fresh(0);
+        for (uint64_t each = 1; each <= 3; each++) {
+            CHECK_STATUS(ask(MAIN, each, 0, ALL), RP_OK);
+        }
+        CHECK_STATUS(script_ask(&script, &client, RP_OP_CANCEL, id % 2, 9, &cancel,
+                                sizeof cancel), RP_OK);
+        expected[id - 1] = 'F';
+        check_kept(expected);
+        CHECK_STATUS(ask(MAIN, 4, 0, ALL), RP_OK);
+        CHECK_STATUS(ask(MAIN, 5, 0, ALL), RP_OK);
+        for (uint64_t each = 1; each <= 5; each++) {
+            if (each == id) {
+                continue;
+            }
+            struct script_answer answer = ask(MAIN, 5 + each, 0, ALL);
+            CHECK_STATUS(answer, RP_BLOCKED);
+            cancel.request = SCRIPT_READ(answer, struct rp_blocked).need;
+            CHECK(cancel.request == each, "%" PRIu64, cancel.request);
+            CHECK_STATUS(script_ask(&script, &client, RP_OP_CANCEL, MAIN, 9, &cancel,
+                                    sizeof cancel), RP_OK);
+            CHECK_STATUS(ask(MAIN, 5 + each, 0, ALL), RP_OK);
+        }
+        script_close(&script);
+    }
+    check_group("3 a CANCEL gives up a record");
+}
+
+/* 4. Given a draw that waits at a queue while others take all places, and its items. Expect it not
+ *    to be drawn, and to be told so; the next session to be served; and it to be drawn once it asks
+ *    again and says that the others are done. */
+static void situation_waiter(void) {
+    struct script_client next = script_client(2);
+    struct rp_sample all = script_sample(ROWS);
+    fresh(1);
+    script_connect(&script, &next);
+    CHECK_STATUS(script_ask(&script, &next, RP_OP_SAMPLE, OTHER, 1, &all, sizeof all), RP_OK);
+    CHECK_STATUS(ask(OTHER, 1, 0, 0), RP_BLOCKED);
+    all.count = 1;
+    CHECK_STATUS(script_ask(&script, &next, RP_OP_SAMPLE, OTHER, 2, &all, sizeof all), RP_BLOCKED);
+    for (uint64_t id = 2; id <= 5; id++) {
+        CHECK_STATUS(ask(MAIN, id, 0, ALL), RP_OK);
+    }
+    push_rows(ROWS, 1);
+    uint16_t told = 0, served = 0;
+    for (uint32_t i = 0; i < script.port.out_count; i++) {
+        struct script_answer answer = script_answer(&script, i);
+        int sample = answer.view.message->op == (RP_OP_SAMPLE | RP_ANSWER);
+        told = sample && answer.view.message->id == 1 ? answer.status : told;
+        served = sample && answer.view.message->id == 2 ? answer.status : served;
+    }
+    CHECK(told == RP_BLOCKED && served == RP_OK, "%u and %u", told, served);
+    CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
+    CHECK(push_rows(ROWS + 1, 1) == RP_OK);
+    CHECK_STATUS(ask(OTHER, 1, 0, 0), RP_BLOCKED);
+    CHECK_STATUS(ask(MAIN, 6, 0, 0), RP_OK);
+    CHECK_STATUS(ask(OTHER, 1, 0, 0), RP_OK);
+    script_close(&script);
+    check_group("4 who waits and finds no place holds up nobody");
+}
+
+/* 5. Given a queue of 60 with 55 items, a session with all its places taken whose draw of 58 waits
+ *    first, and a push of ten. Expect the push to be held back: nothing would be drawn behind it;
+ *    and both to go on once a place is free. */
+static void situation_not_paired(void) {
+    struct rp_sample all = script_sample(58);
+    fresh(1);
+    for (uint64_t id = 2; id <= 5; id++) {
+        CHECK_STATUS(ask(MAIN, id, 0, ALL), RP_OK);
+    }
+    CHECK(push_rows(ROWS, 10) == RP_OK && push_rows(ROWS + 10, 5) == RP_OK);
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, OTHER, 1, &all, sizeof all),
+                 RP_BLOCKED);
+    for (uint64_t full = 2; full-- > 0;) {
+        CHECK(push_rows(ROWS + 15, 10) == (full ? RP_BLOCKED : RP_OK));
+        CHECK(script_info(&script, &client, OTHER).sampled == (full ? 0 : 58));
+        struct rp_cancel cancel = {.request = 3, .op = RP_OP_SAMPLE};
+        CHECK_STATUS(script_ask(&script, &client, RP_OP_CANCEL, MAIN, 9, &cancel, sizeof cancel),
+                     RP_OK);
+    }
+    script_close(&script);
+    check_group("5 a push is let on for who can be drawn for");
+}
+
+/* 6. Given a server that is killed with batches under way. Expect the next one to have each on
+ *    record that is not done, and places for as many more as there were. */
+static void situation_killed(void) {
+    char error[256];
+    uint8_t entropy[32];
+    fresh(1);
+    for (uint64_t id = 1; id <= 3; id++) {
+        CHECK_STATUS(ask(OTHER, id, 0, 3), RP_OK);
+    }
+    script_entropy(entropy, 9);
+    CHECK(rp_server_attach(&script.server, script.region, script.bytes, &config, entropy,
+                           script.now_ns, error) == 0, "%s", error);
+    check_kept("rrr");
+    CHECK_STATUS(ask(OTHER, 4, 0, ALL), RP_OK);
+    CHECK_STATUS(ask(OTHER, 5, 0, ALL), RP_BLOCKED);
+    script_close(&script);
+    check_group("6 records outlast their server");
+}
+
+int main(void) {
+    situation_full();
+    situation_far();
+    situation_cancel();
+    situation_waiter();
+    situation_not_paired();
+    situation_killed();
+    return check_done("test_server_records");
+}
