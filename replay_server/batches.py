@@ -345,8 +345,7 @@ class Batches:
         if name in LOST:
             if deadline.left():
                 return None
-            no_room = name == "FULL" and flight.draw.fifo  # there may be none for ever
-            return status if ends or no_room else _native.PENDING
+            return status if ends else _native.PENDING
         if name in MOVED:
             if deadline.left():
                 self._look_again(

@@ -62,7 +62,7 @@ class ServerOptions:
     sessions_per_address  sessions at once from one other machine, or over one memif link; 0: three
                   quarters of `sessions`. This machine may have all over any other transport
     batch_max     items in one batch
-    records       sample requests of one client that are kept; one less may be under way
+    records       batches of one client that are under way at once; `prefetch` is below it
     idle_ms       milliseconds of silence after which a session is given up
     lapse_ms      milliseconds that granted credit lasts
     weights_max   bytes of the largest weights; 0: no weights are kept

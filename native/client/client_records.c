@@ -7,13 +7,11 @@
  */
 #include "client/client_parts.h"
 
-enum { TOLD_OF = 64 }; /* ids before its own that a SAMPLE tells of */
-
 uint64_t rp_client_records_under_way(struct rp_client *client, uint64_t id) {
     uint64_t under_way = 0;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         uint64_t before = id - 1 - client->tickets[i].id;
-        if (client->tickets[i].id != 0 && before < TOLD_OF) {
+        if (client->tickets[i].id != 0 && before < RP_TOLD_OF) {
             under_way |= 1ull << before;
         }
     }
@@ -30,6 +28,7 @@ int rp_client_records_allow(struct rp_client *client) {
 
 void rp_client_records_lack(struct rp_client *client, struct client_ticket *ticket) {
     uint64_t kept = ticket->blocked.need;
+    ticket->blocked.need = 0; /* no items are missing */
     if (rp_client_sample_find(client, kept) == NULL) {
         rp_client_cancel(client, kept, ticket->table);
         rp_client_ask_now(client, ticket);
@@ -39,7 +38,7 @@ void rp_client_records_lack(struct rp_client *client, struct client_ticket *tick
 }
 
 void rp_client_records_done(struct rp_client *client, const struct client_ticket *ticket) {
-    if (ticket->id != 0 && client->sample_id - ticket->id >= TOLD_OF) {
+    if (ticket->id != 0 && client->sample_id - ticket->id >= RP_TOLD_OF) {
         rp_client_cancel(client, ticket->id, ticket->table);
     }
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {

@@ -202,9 +202,9 @@ static void samples_closed(struct rp_client *client) {
 }
 
 /* FORGOTTEN: its id is too old, as newer ones were sent while it waited without a place, or it was
- * given up. The server keeps every batch until we say that it is done (client_records.c). So nothing
- * was drawn for it, or will be, and it asks under a new id; one that does not wait has its answer.
- * Only a server that lost what it drew says so of a batch under way. */
+ * given up. The server keeps every batch until we say that it is done (client_records.c). So
+ * nothing was drawn for it, or will be, and it asks under a new id; one that does not wait has its
+ * answer. Only a server that lost what it drew says so of a batch under way. */
 static void forgotten(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     if (!sample->drawn && ticket->no_wait) {
@@ -431,7 +431,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     rp_client_count(client, RP_COUNT_samples_blocked);
     if (hold.noted == RP_NO_RECORD) {
         rp_client_records_lack(client, ticket);
-    } else if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* the last question before it is over */
+    } else if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* its time was not over yet */
         rp_client_sender_add(client, &ticket->sender);
     } else if (ticket->no_wait) {
         rp_client_ticket_finish(client, ticket,

@@ -58,7 +58,7 @@ struct rp_server_config {
     uint32_t table_count;
     uint32_t sessions_max;
     uint32_t batch_max;      /* items of one batch */
-    uint32_t records;        /* sample records a session keeps */
+    uint32_t records;        /* batches a session has under way at once */
     uint32_t mtu;            /* the largest datagram this server's port can take */
     /* full datagrams that may be in flight towards it, all sessions together; one of each at
      * least, whatever its port holds */

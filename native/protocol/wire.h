@@ -47,6 +47,7 @@ enum rp_wire_limits {
     RP_WINDOW_MAX = 1 << 16, /* sequences one writer may have unanswered */
     RP_BATCH_MAX = 1 << 16,
     RP_QUEUE_BATCH_MAX = 16000, /* items of one batch of a queue: one transaction takes them out */
+    RP_TOLD_OF = 64,       /* ids before its own that a SAMPLE tells of: rp_sample.under_way */
     RP_RECORDS_MAX = 64,   /* batches of a session that are kept until they are done */
     RP_UPDATE_RECORDS = 64,
     RP_SPEC_BYTES_MAX = 1 << 16,

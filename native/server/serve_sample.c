@@ -13,7 +13,7 @@
 #include "base/minmax.h"
 #include "server/serve.h"
 
-/* The place of this id's record, of a free one for 0; the session's `records` where there is none. */
+/* The place of this id's record, or for 0 a free one; `records` where there is none. */
 static uint32_t place_of(const struct rp_server *server, uint32_t session, uint64_t id) {
     const uint64_t *ids = server->sessions[session].record_id;
     uint32_t place = 0;
@@ -48,7 +48,7 @@ static void others_done(struct rp_call *call, uint64_t under_way) {
     uint64_t *ids = rp_serve_session(call)->record_id;
     for (uint32_t i = 0; i < server->limits.records; i++) {
         uint64_t behind = call->view.message->id - 1 - ids[i];
-        if (ids[i] != 0 && behind < 64 && !(under_way >> behind & 1)) {
+        if (ids[i] != 0 && behind < RP_TOLD_OF && !(under_way >> behind & 1)) {
             rp_intent_set(&server->intent, &ids[i], 0);
         }
     }

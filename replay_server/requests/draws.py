@@ -19,10 +19,6 @@ BATCH_DEFAULT = 4096  # items of the largest batch that a client is opened for
 LOST = {
     _native.NUMBERS[name] for name in ("FORGOTTEN", "SESSION_EXPIRED", "TIMEOUT", "CLOSED")
 }  # with a queue's batch
-BESIDE = (
-    " beside those of this client that wait already, at queues or for a limiter (fewer than "
-    "Server(records=) in all: serve with more, or open another client)"
-)
 POLL_NS = 1_000_000  # a draw that is given up sooner is on its way
 LIMITS = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
 REFUSED = tuple(-_native.NUMBERS[name] for name in ("BATCH_TOO_LARGE", "NEVER_FITS"))
@@ -108,8 +104,7 @@ class Draw:
             raise short
         blocked = (need, _native.BY_INSERTS, "", self.fifo)
         lost = self.fifo and -status in LOST
-        full = status == _native.FULL
-        what = self.what + " (what was drawn for it may be lost)" * lost + BESIDE * full
+        what = self.what + " (what was drawn for it may be lost)" * lost
         link.check(status, what, blocked=blocked)
         return batch
 

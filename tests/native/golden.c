@@ -183,7 +183,8 @@ static void draws(void) {
     add(&(struct rp_batch_item){.key = 64, .mass = 1 << 25}, sizeof(struct rp_batch_item));
     add_step(0, 16);
     answer("sample_answer", RP_OP_SAMPLE, 1, 10);
-    add(&(struct rp_sample){.epoch = epoch, .count = 2, .mode = RP_SAMPLE_KEYS, .budget = 8},
+    add(&(struct rp_sample){.epoch = epoch, .count = 2, .mode = RP_SAMPLE_KEYS, .budget = 8,
+                            .under_way = 0x8000000000000001},
         sizeof(struct rp_sample));
     add((uint64_t[]){64, 65}, 16);
     finish("sample_keys", RP_OP_SAMPLE, 2, session, 11, 1);

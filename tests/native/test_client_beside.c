@@ -223,8 +223,8 @@ static void situation_lost_batch(void) {
     check_group("3 a batch that is lost on its way comes, whatever is drawn beside it");
 }
 
-/* 5. Given draws that wait at a queue and at an empty table, and a network that was cut for a while.
- *    Expect draws of another table to go on behind that. */
+/* 5. Given draws that wait at a queue and at an empty table, and a network that was cut for a
+ *    while. Expect draws of another table to go on behind that. */
 static void situation_cut(uint32_t queued, uint32_t plain) {
     queues_and_a_table(2);
     plain_table(2, "empty");

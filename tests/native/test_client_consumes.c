@@ -471,8 +471,8 @@ static void turns_without_queue(struct world *world) {
 }
 
 /* 16. Given a draw that waits, whose first BLOCKED comes late: meanwhile it was drawn and its train
- *     lost, it asked again in vain, and many more others came than there are records, or ids that a
- *     SAMPLE tells of. Expect it to get its batch, also where its time is over: at its last look. */
+ *     lost, it asked again in vain, and many more others came than there are records, or ids that
+ *     a SAMPLE tells of. Expect it to get its batch, also where its time is over. */
 static void situation_late_answer(uint64_t ms) {
     struct world *world = opened(16, 64);
     push(world, MAIN, 8);

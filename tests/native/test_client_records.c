@@ -334,9 +334,9 @@ static void situation_counted_once(void) {
     check_group("9 a batch takes one place, whatever was drawn behind it");
 }
 
-/* 10. Given a sample whose id has fallen more than 64 behind as it is drawn, and the CANCEL by which
- *     its client says that it has come, lost. Expect the server to name it where it is in the way of
- *     two at once, and both to be drawn, then and from then on. */
+/* 10. Given a sample whose id has fallen more than 64 behind as it is drawn, and the CANCEL by
+ *     which its client says that it has come, lost. Expect the server to name it where it is in the
+ *     way of two at once, and both to be drawn, then and from then on. */
 static void situation_leftover(void) {
     enum { RECORDS = 2, EACH = 8 };
     struct world *world = two_tables(3, RECORDS);

@@ -109,9 +109,11 @@ def push(epoch: int, runs: list[bytes], creates: list[bytes]) -> bytes:
     return head + b"".join(runs) + b"".join(creates)
 
 
-def sample(epoch: int, count: int, plan=0, mode=0, uniform=0, budget=8, keys=()) -> bytes:
-    """SAMPLE's body; mode 2 names the keys."""
-    head = struct.pack("<QIIHBBHH", epoch, count, uniform, plan, mode, 0, budget, 0)
+def sample(
+    epoch: int, count: int, plan=0, mode=0, uniform=0, budget=8, keys=(), under_way=0
+) -> bytes:
+    """SAMPLE's body; mode 2 names the keys; under_way: bit i, the id 1 + i below is not done."""
+    head = struct.pack("<QIIHBBHHQ", epoch, count, uniform, plan, mode, 0, budget, 0, under_way)
     return head + struct.pack(f"<{len(keys)}Q", *keys)
 
 
@@ -212,13 +214,14 @@ def _pushes() -> list[tuple[str, bytes]]:
 
 def _draws() -> list[tuple[str, bytes]]:
     half = 1 << 25
+    keyed = sample(EPOCH, 2, mode=2, keys=(64, 65), under_way=1 << 63 | 1)
     batch = struct.pack("<IIII16x", 0, 1, 1288, 2)
     batch += struct.pack("<QQQIIIIQ", EPOCH, half, 67, 1, 1, 16, 0, 64)
     batch += struct.pack("<QQHHI", 64, half, 0, 0, 0) + bytes(range(16))
     return [
         ("sample", _asked(SAMPLE, 1, sample(EPOCH, 1), 10)),
         ("sample_answer", _answer(SAMPLE, 1, 10, 10, batch)),
-        ("sample_keys", _asked(SAMPLE, 2, sample(EPOCH, 2, mode=2, keys=(64, 65)), 11)),
+        ("sample_keys", _asked(SAMPLE, 2, keyed, 11)),
         ("pull", _asked(PULL, 1, pull(1, 0, 1), 12)),
         ("update", _asked(UPDATE, 1, update(EPOCH, [(64, 2.0), (65, 0.0)]), 13)),
         ("update_answer", _answer(UPDATE, 1, 13, 11, struct.pack("<IIII", 1, 0, 1, 0))),
