@@ -389,9 +389,8 @@ struct rp_sample {
     uint8_t now;      /* 1: drawn now or not at all: BLOCKED leaves it no place in the queue */
     uint16_t budget;  /* datagrams of the first train */
     uint16_t fields;  /* enum rp_item_field, where the feature was agreed on; else 0 */
-    /* bit i: the SAMPLE of this session whose id is 1 + i below its own is not done: some of its
-     * datagrams are missing. Of those that are done no record is kept; of older ones it says
-     * nothing. */
+    /* bit i: the SAMPLE of this session whose id is 1 + i below its own is not done. Of those that
+     * are done no record is kept; of older ones it says nothing. */
     uint64_t under_way;
 };
 

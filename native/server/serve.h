@@ -128,7 +128,7 @@ int rp_serve_reset(struct rp_call *call);
 int rp_serve_cancel(struct rp_call *call);
 
 /* Draws for a request that may go on now and sends its first train: also for waiting requests.
- * Where its session has no place for the record it is held back: the bytes of its BLOCKED answer. */
+ * Where its session has no place for a record it is held back: the bytes of its BLOCKED answer. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);
 /* Has the session a place for the record of another batch? */
 int rp_serve_has_place(const struct rp_server *server, uint32_t session);
