@@ -207,13 +207,14 @@ static void samples_closed(struct rp_client *client) {
  * answer. Only a server that lost what it drew says so of a batch under way. */
 static void forgotten(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
+    int by_us = ticket->was_blocked || client->sample_id - ticket->id >= RP_TOLD_OF;
     if (!sample->drawn && ticket->no_wait) {
         ticket->blocked.need += ticket->blocked.need == 0;
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -RP_BLOCKED));
     } else if (sample->drawn && rp_client_sample_at_stake(client, ticket)) {
         rp_client_ticket_finish(client, ticket, -RP_FORGOTTEN);
-    } else if (ticket->was_blocked || sample->restarts++ < CLIENT_RESTARTS_MAX) {
+    } else if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
         rp_client_ticket_finish(client, ticket,

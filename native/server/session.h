@@ -54,6 +54,7 @@ struct rp_session { /* in the region; every word changes through the server's in
 };
 _Static_assert((int)RP_UPDATE_RECORDS == (int)RP_ONCE_WINDOW,
                "every update that is known has an answer");
+_Static_assert((int)RP_TOLD_OF == (int)RP_ONCE_WINDOW, "what is told of is remembered");
 _Static_assert(sizeof(struct rp_peer) % 8 == 0, "a peer is stored in whole words");
 _Static_assert(RP_SESSIONS_MAX == 1 << RP_SESSION_INDEX_BITS,
                "an index fits the connection's low bits");

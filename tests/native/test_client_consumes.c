@@ -544,6 +544,36 @@ static void situation_late_and_closed(void) {
     check_group("18 a late answer takes no place away");
 }
 
+/* 19. Given a draw each of whose questions is lost, until so many others of its client came that
+ *     its id is forgotten, five times over. Expect it to be asked for anew each time, and to come. */
+static void situation_outrun(void) {
+    struct world *world = opened(19, 64);
+    push(world, MAIN, 8);
+    push(world, QUEUE, 4);
+    world_run(world, 100 * WORLD_MS);
+    int ticket = post(world, QUEUE, 4, 60000);
+    for (uint64_t times = 1; times <= 5; times++) {
+        for (uint32_t i = 0; i < 70; i++) {
+            int other = post(world, MAIN, 1, 1000);
+            while (pending(world, other)) {
+                turns_without_queue(world);
+            }
+            rp_client_take(world->client, other);
+        }
+        while (rp_server_counters(world->server)[RP_COUNT_samples_forgotten] < times) {
+            CHECK(pending(world, ticket));
+            world_step(world, WORLD_MS / 10);
+        }
+        while (world->ports[1].count > 0) { /* it hears that, and asks under a new id */
+            world_client_turn(world);
+            world->now_ns += WORLD_MS / 100;
+        }
+    }
+    CHECK(world_wait(world, ticket) == RP_OK && sampled(world, QUEUE) == 4);
+    world_close(world);
+    check_group("19 who is outrun by others asks anew");
+}
+
 int main(void) {
     situation_given_up();
     situation_drawn_late();
@@ -564,5 +594,6 @@ int main(void) {
     situation_late_answer(300);
     situation_late_answer(5);
     situation_late_and_closed();
+    situation_outrun();
     return check_done("test_client_consumes");
 }
