@@ -544,8 +544,8 @@ static void situation_late_and_closed(void) {
     check_group("18 a late answer takes no place away");
 }
 
-/* 19. Given a draw each of whose questions is lost, until so many others of its client came that
- *     its id is forgotten, five times over. Expect it to be asked for anew each time, and to come. */
+/* 19. Given a draw each of whose questions is lost until so many others of its client came that its
+ *     id is forgotten, five times. Expect it to be asked for anew each time, and to come. */
 static void situation_outrun(void) {
     struct world *world = opened(19, 64);
     push(world, MAIN, 8);
