@@ -160,12 +160,10 @@ class Batches:
     ) -> None:
         limits, batch = client.limits, checked_count(batch)
         prefetch = whole("prefetch", prefetch, 1)
-        if prefetch >= limits["records"]:
-            most = limits["records"] - 1
-            fewer = f"ask for {most} at most, or " if most else ""
+        if prefetch > (most := limits["records"]):
             raise ConfigError(
-                f"prefetch is {prefetch}, and the server keeps {limits['records']} requests of a "
-                f"session: {fewer}serve with more, Server(records={prefetch + 1})"
+                f"prefetch is {prefetch}, and the server keeps {most} batches of a session: ask "
+                f"for {most} at most, or serve with more, Server(records={prefetch})"
             )
         keep = whole("keep", keep, 0, KEEP_MAX)
         if keep == 0 and not copy:

@@ -62,7 +62,7 @@ class ServerOptions:
     sessions_per_address  sessions at once from one other machine, or over one memif link; 0: three
                   quarters of `sessions`. This machine may have all over any other transport
     batch_max     items in one batch
-    records       batches of one client that are under way at once; `prefetch` is below it
+    records       batches of one client under way at once, and so the largest `prefetch`
     idle_ms       milliseconds of silence after which a session is given up
     lapse_ms      milliseconds that granted credit lasts
     weights_max   bytes of the largest weights; 0: no weights are kept

@@ -67,8 +67,7 @@ static void check_slots(const struct rp_client *client) {
     }
 }
 
-/* One that waits is drawn for by what it asked; one that was not sent asked nothing; and something
- * will move each that is under way. */
+/* One that waits is not drawn yet; and something will move each that is under way. */
 static void check_sample(const struct rp_client *client, const struct client_ticket *ticket) {
     const struct client_sample *sample = &client->slots[ticket->slot].sample;
     assert(!(sample->drawn && ticket->was_blocked));

@@ -37,6 +37,14 @@ void rp_client_records_lack(struct rp_client *client, struct client_ticket *tick
     }
 }
 
+int rp_client_records_lacks(struct rp_client *client, const struct client_ticket *ticket) {
+    int told = ticket->was_blocked && ticket->blocked.noted == RP_NO_RECORD
+               && ticket->flights == CLIENT_NONE;
+    int unsent = ticket->id == 0 && client->session.state == SESSION_OPEN
+                 && !rp_client_records_allow(client);
+    return told || unsent;
+}
+
 void rp_client_records_done(struct rp_client *client, const struct client_ticket *ticket) {
     if (ticket->id != 0 && client->sample_id - ticket->id >= RP_TOLD_OF) {
         rp_client_cancel(client, ticket->id, ticket->table);

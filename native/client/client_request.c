@@ -193,8 +193,8 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
     int status = full ? full : waited ? -RP_BLOCKED : -RP_TIMEOUT;
     rp_client_count(client, RP_COUNT_timeouts);
     if (ticket->op == RP_OP_SAMPLE) {
-        int full_there = status == -RP_BLOCKED && ticket->blocked.noted == RP_NO_RECORD;
-        status = rp_client_sample_ended(client, ticket, full_there ? -RP_FULL : status);
+        int lacks = rp_client_records_lacks(client, ticket);
+        status = rp_client_sample_ended(client, ticket, lacks ? -RP_FULL : status);
     } else if (ticket->op == RP_OP_PUBLISH && ticket->of.publish.waits) {
         status = -RP_BUSY;
     } else if (ticket->op == RP_OP_UPDATE) {

@@ -201,20 +201,21 @@ static void samples_closed(struct rp_client *client) {
     }
 }
 
-/* FORGOTTEN: its id is too old, as newer ones were sent while it waited without a place, or it was
- * given up. The server keeps every batch until we say that it is done (client_records.c). So
- * nothing was drawn for it, or will be, and it asks under a new id; one that does not wait has its
- * answer. Only a server that lost what it drew says so of a batch under way. */
+/* FORGOTTEN: its id fell far behind newer ones while it waited without a place or its question was
+ * lost, or it was given up. The server keeps every batch until we say that it is done
+ * (client_records.c). So nothing was drawn for it, or will be, and it asks under a new id; one that
+ * does not wait has its answer. Only a server that lost what it drew says so of a batch under way.
+ */
 static void forgotten(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
-    int by_us = ticket->was_blocked || client->sample_id - ticket->id >= RP_TOLD_OF;
+    int outrun = client->sample_id - ticket->id >= RP_TOLD_OF;
     if (!sample->drawn && ticket->no_wait) {
         ticket->blocked.need += ticket->blocked.need == 0;
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -RP_BLOCKED));
     } else if (sample->drawn && rp_client_sample_at_stake(client, ticket)) {
         rp_client_ticket_finish(client, ticket, -RP_FORGOTTEN);
-    } else if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
+    } else if (outrun || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
         rp_client_ticket_finish(client, ticket,
@@ -420,6 +421,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_reserved;
     }
     int last = view->message->want == sample->asked_packet || hold.noted == RP_GIVEN_UP;
+    last |= hold.noted == RP_NO_RECORD && ticket->flights == CLIENT_NONE; /* as its turn came */
     if (sample->drawn || !last) { /* an old answer: the batch overtook it, or a later question */
         return CLIENT_TAKEN;
     }

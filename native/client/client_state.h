@@ -46,7 +46,7 @@ enum client_limits {
 };
 enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_MS 1000000ull
-#define CLIENT_CANCELS_MAX 64 /* beyond these the server's time ends the wait */
+#define CLIENT_CANCELS_MAX 64 /* beyond these time ends the wait, and NO_RECORD names the record */
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
 #define CLIENT_LAST_LOOK_NS (1000 * CLIENT_MS) /* what a queue's draw may take beyond its time */
@@ -464,7 +464,7 @@ struct rp_client {
     uint32_t tickets_max; /* requests_max, and the last one for a CLOSE where all are held */
     uint16_t ticket_free;
     uint16_t sample_first; /* tickets of samples under way, in the order of posting */
-    struct client_cancel { /* samples given up while they may wait at the server, to be withdrawn */
+    struct client_cancel { /* samples to be withdrawn, or whose record is to be given up */
         uint64_t id;
         uint16_t table;
     } cancels[CLIENT_CANCELS_MAX];

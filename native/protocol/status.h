@@ -35,9 +35,9 @@
     X(BAD_PRIORITY,         20, "a priority is NaN, infinite or negative") \
     X(BATCH_TOO_LARGE,      21, "more items are asked for in one batch than the server allows") \
     X(NOTHING_DRAWABLE,     22, "no item in the table has a positive priority") \
-    X(BLOCKED,              23, "the limiter, the minimum size or an earlier step holds it back") \
+    X(BLOCKED,              23, "the limiter, an earlier step or other batches hold it back") \
     X(NEVER_FITS,           24, "the limiter can never admit this many at once") \
-    X(FORGOTTEN,            25, "the record of this request is gone: it is too old") \
+    X(FORGOTTEN,            25, "this request is not on record: it is over, or too old") \
     X(EARLY,                26, "an earlier update has not arrived yet: send that one first") \
     X(RETRY,                27, "reserved: what waits is answered once it is done") \
     X(GONE,                 28, "this version of the blob is no longer kept") \
@@ -129,7 +129,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(masses_saturated,          "priorities so large that their mass was capped") \
     X(samples,                   "batches drawn, or read by keys") \
     X(samples_repeated,          "sample requests answered from their record") \
-    X(samples_forgotten,         "sample or pull requests whose record is gone") \
+    X(samples_forgotten,         "sample or pull requests that are not on record") \
     X(samples_empty,             "sample requests that found nothing drawable") \
     X(samples_blocked,           "sample requests held back") \
     X(items_sampled,             "items drawn, or read by keys") \

@@ -37,5 +37,8 @@ enum rp_once_state rp_once_look(const struct rp_once *once, uint64_t id);
 /* Adds to the intent: this id is taken (newest is at least id), and, where `done`, done. An
  * RP_ONCE_OLD id changes nothing. */
 void rp_once_take(struct rp_once *once, struct rp_intent *intent, uint64_t id, int done);
+/* Adds to the intent, where it changes anything: of the RP_ONCE_WINDOW ids below this one, the id
+ * 1 + i below is done unless bit i of `open` is 1. */
+void rp_once_tell(struct rp_once *once, struct rp_intent *intent, uint64_t id, uint64_t open);
 
 #endif

@@ -130,8 +130,8 @@ int rp_serve_cancel(struct rp_call *call);
 /* Draws for a request that may go on now and sends its first train: also for waiting requests.
  * Where its session has no place for a record it is held back: the bytes of its BLOCKED answer. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);
-/* Has the session a place for the record of another batch? */
-int rp_serve_has_place(const struct rp_server *server, uint32_t session);
+/* Has the session room for the record of another batch? */
+int rp_serve_can_record(const struct rp_server *server, uint32_t session);
 /* This SAMPLE of the session is done: nothing is kept of it. */
 void rp_serve_sample_done(struct rp_server *server, uint32_t session, uint64_t id);
 

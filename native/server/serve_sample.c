@@ -30,7 +30,7 @@ static struct rp_record *find_record(const struct rp_call *call, uint64_t id) {
                : NULL;
 }
 
-int rp_serve_has_place(const struct rp_server *server, uint32_t session) {
+int rp_serve_can_record(const struct rp_server *server, uint32_t session) {
     return place_of(server, session, 0) < server->limits.records;
 }
 
@@ -42,23 +42,26 @@ void rp_serve_sample_done(struct rp_server *server, uint32_t session, uint64_t i
     }
 }
 
-/* What a SAMPLE says of those before it. */
+/* What a SAMPLE says of those before it: what is done is kept no more, nor waits or is drawn. */
 static void others_done(struct rp_call *call, uint64_t under_way) {
     struct rp_server *server = call->server;
-    uint64_t *ids = rp_serve_session(call)->record_id;
+    struct rp_session *session = rp_serve_session(call);
+    uint64_t *ids = session->record_id;
     for (uint32_t i = 0; i < server->limits.records; i++) {
         uint64_t behind = call->view.message->id - 1 - ids[i];
         if (ids[i] != 0 && behind < RP_TOLD_OF && !(under_way >> behind & 1)) {
             rp_intent_set(&server->intent, &ids[i], 0);
         }
     }
+    rp_once_tell(&session->sample, &server->intent, call->view.message->id, under_way);
     if (server->intent.count > 0) {
         rp_intent_commit(&server->intent);
+        rp_wait_forget_done(server, call->session);
     }
 }
 
 /* Held back, until one of the session's other batches is done. */
-static int no_place(struct rp_call *call) {
+static int no_record(struct rp_call *call) {
     const uint64_t *ids = rp_serve_session(call)->record_id;
     struct rp_blocked blocked = {.noted = RP_NO_RECORD, .need = ids[0]};
     for (uint32_t i = 1; i < call->server->limits.records; i++) {
@@ -89,7 +92,7 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     struct rp_session *session = rp_serve_session(call);
     uint32_t place = place_of(server, call->session, 0);
     if (place == server->limits.records) {
-        return no_place(call);
+        return no_record(call);
     }
     struct rp_record *record = rp_region_record(server, call->session, place);
     int status = keys != NULL
@@ -176,6 +179,12 @@ static int serve_new(struct rp_call *call, struct rp_table *table,
     }
     if (request->mode == RP_SAMPLE_KEYS) {
         return draw(call, table, request, (const uint64_t *)(const void *)(request + 1));
+    }
+    if (!rp_serve_can_record(call->server, call->session)) {
+        if (own != NULL) { /* else it would be waited for, and not be drawn */
+            rp_wait_remove(call->server, RP_WAIT_SAMPLE, call->session, table->number);
+        }
+        return no_record(call);
     }
     int held_back = rp_serve_admit(call, RP_WAIT_SAMPLE, table, &asked);
     return held_back != 0 ? held_back : draw(call, table, request, NULL);

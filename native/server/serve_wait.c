@@ -17,7 +17,7 @@
  * limiter says.
  *
  * A SAMPLE with `now` does not wait: it meets the first PUSH that does, or its id is given up as by
- * CANCEL, which is served here too.
+ * CANCEL, which is served here too. Nor does one wait that lacks a record alone (serve_sample.c).
  */
 #include <assert.h>
 #include <string.h>
@@ -63,11 +63,12 @@ static int is_stuck(struct rp_server *server, const struct rp_table *table) {
         return 1;
     }
     uint32_t session = first_sample(server, table, &ready);
-    return session != RP_NOBODY && ready == 0 && rp_serve_has_place(server, session);
+    return session != RP_NOBODY && ready == 0 && rp_serve_can_record(server, session);
 }
 
-/* The request's own place, or null. Samples are drawn in order: an older one may go on where a
- * later one of its session waits. */
+/* The request's own place, or null. A session's place at a table belongs to its least id there; who
+ * takes it over puts the other at the end. Samples are drawn in order: an older one may go on where
+ * a later one of its session waits. */
 static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, uint32_t table) {
     struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
     uint64_t id = call->view.message->id;
@@ -264,7 +265,7 @@ void rp_serve_pair(struct rp_call *call) {
     struct rp_table *table = rp_serve_table(call);
     int ready;
     uint32_t session = first_sample(call->server, table, &ready);
-    if (session != RP_NOBODY && ready == 1 && rp_serve_has_place(call->server, session)) {
+    if (session != RP_NOBODY && ready == 1) {
         release_sample(call->turn, table, session, ready);
     }
 }

@@ -292,6 +292,8 @@ void rp_wait_drop(struct rp_server *server, uint32_t session);
 /* The session's request of this id waits at no table any more. */
 void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                     uint64_t id);
+/* Removes the session's SAMPLEs that wait although they are done. */
+void rp_wait_forget_done(struct rp_server *server, uint32_t session);
 /* Removes what has lapsed by now and stands first. */
 void rp_wait_lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
 /* The session whose note stands first, or RP_NOBODY. */

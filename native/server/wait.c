@@ -94,6 +94,17 @@ void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t s
     }
 }
 
+void rp_wait_forget_done(struct rp_server *server, uint32_t session) {
+    const struct rp_once *once = &server->sessions[session].sample;
+    for (uint32_t table = 0; table < server->limits.table_count; table++) {
+        struct rp_note *note = rp_wait_note(server, RP_WAIT_SAMPLE, session, table);
+        if (note->waiting && rp_once_look(once, note->id) == RP_ONCE_DONE) {
+            rp_wait_remove(server, RP_WAIT_SAMPLE, session, table);
+            rp_server_count(server, RP_COUNT_waits_withdrawn);
+        }
+    }
+}
+
 uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
     return session_of(server, server->waiting[kind][table].first);
 }

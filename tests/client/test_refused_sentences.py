@@ -257,7 +257,7 @@ def test_numbers_of_other_libraries_are_numbers():
         (
             lambda client: client.batches("rows", 4, prefetch=20),
             ConfigError,
-            r"keeps 8 requests .* ask for 7 at most, or serve with more, Server\(records=21\)",
+            r"keeps 8 batches .* ask for 8 at most, or serve with more, Server\(records=20\)",
         ),
         (lambda client: client.get("rows", None), ConfigError, "keys is None; expected those of"),
         (lambda client: client.update_priorities("rows", None, [1.0]), ConfigError, "keys is None"),

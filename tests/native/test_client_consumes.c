@@ -400,7 +400,7 @@ static void situation_next_is_woken(void) {
     check_group("15 who waits behind one that gives up goes on");
 }
 
-/* 17. Given two draws that wait at a queue, of which the first is drawn and wakes the second, which
+/* 16. Given two draws that wait at a queue, of which the first is drawn and wakes the second, which
  *     is drawn too; that train is lost, and the server closes and tells a draw of another table so.
  *     Expect the second to get its batch from the server that takes the region over. */
 static void situation_woken_and_closed(void) {
@@ -430,7 +430,7 @@ static void situation_woken_and_closed(void) {
                            world->now_ns, error) == 0, "%s", error);
     CHECK(world_wait(world, second) == RP_OK && sampled(world, QUEUE) == 9);
     world_close(world);
-    check_group("17 who may have a place is not ended by another table");
+    check_group("16 who may have a place is not ended by another table");
 }
 
 /* Drops whatever of the queue's draws is on its way, to one end. */
@@ -470,7 +470,7 @@ static void turns_without_queue(struct world *world) {
     world->now_ns += WORLD_MS / 10;
 }
 
-/* 16. Given a draw that waits, whose first BLOCKED comes late: meanwhile it was drawn and its train
+/* 17. Given a draw that waits, whose first BLOCKED comes late: meanwhile it was drawn and its train
  *     lost, it asked again in vain, and many more others came than there are records, or ids that
  *     a SAMPLE tells of. Expect it to get its batch, also where its time is over. */
 static void situation_late_answer(uint64_t ms) {
@@ -485,7 +485,7 @@ static void situation_late_answer(uint64_t ms) {
     while (sampled(world, QUEUE) == 0) {
         turns_without_queue(world);
     }
-    for (uint32_t i = 0; i < 100; i++) {
+    for (uint32_t i = 0; i < RP_TOLD_OF; i++) {
         int other = post(world, MAIN, 1, 1000);
         while (pending(world, other)) {
             turns_without_queue(world);
@@ -509,7 +509,7 @@ static void situation_late_answer(uint64_t ms) {
         CHECK(world->server->sessions[0].record_id[i] != 1, "nothing is kept of it");
     }
     world_close(world);
-    check_group(ms < 100 ? "16 nor where its time was over" : "16 a late answer hides no batch");
+    check_group(ms < 100 ? "17 nor where its time was over" : "17 a late answer hides no batch");
 }
 
 /* 18. Given a draw whose first BLOCKED, which says it has no place, comes late: meanwhile it asked

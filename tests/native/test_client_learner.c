@@ -4,7 +4,7 @@
 
 #include "client_world.h"
 
-enum { ROWS = 1, ITEM = 16, BATCH = 256, STORED = 40, ONE_RECORD = 81 };
+enum { ROWS = 1, ITEM = 16, BATCH = 256, STORED = 40 };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -32,7 +32,6 @@ static struct world *fresh(uint64_t seed, const struct rp_client_options *option
     tables[1].samples_per_insert = 0;
     config = script_config(tables);
     config.batch_max = BATCH;
-    config.records = seed == ONE_RECORD ? 1 : config.records;
     struct world *world = world_open(&config, seed);
     world_client(world, options);
     world_connect(world);
@@ -454,11 +453,6 @@ static void situation_given_up(void) {
     CHECK(always(world, ticket, RP_OP_BLOB, RP_GONE, &asked) == -RP_GONE);
     CHECK(asked == 1, "%u times for one version", asked);
     CHECK(world_wait(world, sample(world, 4, RP_SAMPLE_INDEPENDENT)) == 0);
-    world_close(world);
-    world = fresh(ONE_RECORD, &options); /* which is the sample's own: nobody else takes it */
-    ticket = sample(world, 4, RP_SAMPLE_INDEPENDENT);
-    CHECK(always(world, ticket, RP_OP_SAMPLE, RP_FORGOTTEN, &asked) == -RP_FORGOTTEN);
-    CHECK(asked == 4, "%u samples of one record", asked);
     world_close(world);
     check_group("11 what is begun anew in vain is given up");
 }

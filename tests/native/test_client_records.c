@@ -51,13 +51,17 @@ static int post(struct world *world, uint16_t table, uint32_t count, uint64_t ms
 }
 
 /* Posts a sample of the table with a limiter, into memory of its own. */
-static int post_waiting(struct world *world, uint32_t count) {
+static int post_waiting_for(struct world *world, uint32_t count, uint64_t ms) {
     static uint8_t mine[BATCH * ITEM];
     static const struct rp_landing_column own = {mine, ITEM, 0, ITEM};
     struct rp_sample request = {.count = count};
     struct rp_landing landing = {.columns = &own, .column_count = 1, .item_bytes = ITEM};
     return rp_client_sample(world->client, LIMITED, &request, NULL, &landing,
-                            world_later(world, 600000));
+                            world_later(world, ms));
+}
+
+static int post_waiting(struct world *world, uint32_t count) {
+    return post_waiting_for(world, count, 600000);
 }
 
 static uint64_t counted(const struct world *world, enum rp_counter counter) {
@@ -369,6 +373,39 @@ static void situation_leftover(void) {
     check_group("10 a record that is left over is named, and given up");
 }
 
+/* 11. Given a server of one record, which a batch takes whose datagrams are lost for a second, and
+ *     a sample that waited and has its items. Expect it to ask again every 50 ms, to miss no items,
+ *     and to end with its time as held back by batches; where it has more time, to come as soon as
+ *     the batch has. */
+static void situation_lacking(uint64_t ms) {
+    enum { EACH = 8 };
+    struct rp_blocked blocked;
+    struct world *world = two_tables(3, 1);
+    int waiting = post_waiting_for(world, EACH, ms);
+    world_run(world, 20 * WORLD_MS);
+    int batch = post(world, FREE, BATCH, 60000);
+    while (counted(world, RP_COUNT_samples) == 0) {
+        world_step(world, WORLD_MS / 10);
+        lose_drawn(world, FREE, 0);
+    }
+    CHECK(rp_client_push(world->client, LIMITED, 0, rows, EACH, RP_RUN_ITEM, NULL) == EACH);
+    rp_client_flush(world->client, LIMITED);
+    for (uint64_t end = world_later(world, 1000); world->now_ns < end;) {
+        world_step(world, WORLD_MS / 10);
+        lose_drawn(world, FREE, 0);
+    }
+    uint64_t asked = counted(world, RP_COUNT_samples_blocked);
+    rp_client_blocked(world->client, waiting, &blocked);
+    CHECK(blocked.noted == RP_NO_RECORD && blocked.need == 0 && blocked.by_size == 0);
+    CHECK(asked > 5 && asked < 25, "%" PRIu64, asked);
+    CHECK(world_wait(world, batch) == 0);
+    uint64_t begin_ns = world->now_ns;
+    CHECK(world_wait(world, waiting) == (ms < 1000 ? -RP_FULL : RP_OK));
+    CHECK(world->now_ns - begin_ns < 5 * WORLD_MS, "it asks as the batch is done");
+    world_close(world);
+    check_group(ms < 1000 ? "11 who lacks a record asks now and then" : "11 and gets it at once");
+}
+
 int main(void) {
     situation_ahead();
     situation_given_up();
@@ -380,5 +417,7 @@ int main(void) {
     situation_as_many();
     situation_counted_once();
     situation_leftover();
+    situation_lacking(500);
+    situation_lacking(60000);
     return check_done("test_client_records");
 }

@@ -36,13 +36,27 @@ static void check_all(const struct plain *plain) {
     }
 }
 
+/* Of the ids below this one those are done whose bit is 0; the largest of them is known from then
+ * on. */
+static void tell(struct plain *plain, uint64_t id, uint64_t open) {
+    for (uint64_t i = 0; i < RP_ONCE_WINDOW && i + 1 < id; i++) {
+        if (!(open >> i & 1) && id - 1 - i > plain->newest) {
+            plain->newest = id - 1 - i;
+        }
+    }
+    for (uint64_t i = 0; i < RP_ONCE_WINDOW && i + 1 < id; i++) {
+        plain->done[id - 1 - i] |=
+            !(open >> i & 1) && plain->newest - (id - 1 - i) < RP_ONCE_WINDOW;
+    }
+}
+
 static void walk(struct rp_random *random, uint64_t most) {
     struct plain plain = {{0}, 0};
     struct rp_intent intent;
     memset(&region, 0, sizeof region);
     rp_intent_open(&intent, &region, sizeof region, &region.log);
     check_all(&plain);
-    while (plain.newest + most < IDS) {
+    while (plain.newest + most + 2 < IDS) {
         uint64_t reach = 2 * RP_ONCE_WINDOW < plain.newest ? 2 * RP_ONCE_WINDOW : plain.newest;
         int ahead = reach == 0 || rp_random_below(random, 2);
         uint64_t id = ahead ? plain.newest + 1 + rp_random_below(random, most)
@@ -54,6 +68,14 @@ static void walk(struct rp_random *random, uint64_t most) {
         rp_intent_commit(&intent);
         plain.newest = id > plain.newest ? id : plain.newest;
         plain.done[id] |= done && plain.newest - id < RP_ONCE_WINDOW;
+        check_all(&plain);
+        uint64_t open = rp_random_next(random) | rp_random_next(random);
+        open = rp_random_below(random, 4) ? open : rp_random_below(random, 2) ? 0 : UINT64_MAX;
+        id += rp_random_below(random, 3);
+        rp_once_tell(&region.once, &intent, id, open);
+        CHECK(intent.count == 0 || intent.count == 2);
+        rp_intent_commit(&intent);
+        tell(&plain, id, open);
         check_all(&plain);
     }
 }

@@ -258,6 +258,7 @@ static void situation_tables(void) {
     struct script script;
     struct script_client clients[3];
     struct rp_sample request = script_sample(1);
+    request.under_way = UINT64_MAX;
     configure();
     for (uint32_t t = 0; t < 3; t++) {
         tables[t].plan_count = 1;
@@ -289,6 +290,7 @@ static void situation_tables(void) {
             CHECK(status == (i ? RP_BLOCKED : RP_OK), "table %u: %s", t, rp_status_name(status));
         }
         request = script_sample(5);
+        request.under_way = UINT64_MAX;
         script_put(&script, &clients[(t + 1) % 3], RP_OP_SAMPLE, t, 50 + t, &request,
                    sizeof request);
         int let = 0;
@@ -302,6 +304,7 @@ static void situation_tables(void) {
         }
         CHECK(let, "the push at table %u was not let on", t);
         request = script_sample(1);
+        request.under_way = UINT64_MAX;
     }
     script_close(&script);
     check_group("7 who waits at each table");
@@ -327,6 +330,7 @@ static void situation_old(void) {
     CHECK_STATUS(script_push(&script, c, 2, 1, &push), RP_OK);
     CHECK_STATUS(script_ask(&script, c, RP_OP_SAMPLE, 1, 2, &many, sizeof many), RP_BLOCKED);
     for (uint64_t id = 3; id < 3 + 2 * RP_ONCE_WINDOW; id++) {
+        one.under_way = id < 3 + RP_TOLD_OF ? 1ull << (id - 3) : 0; /* that one */
         CHECK_STATUS(script_ask(&script, c, RP_OP_SAMPLE, 2, id, &one, sizeof one), RP_OK);
     }
     CHECK_STATUS(script_ask(&script, c, RP_OP_SAMPLE, 1, 2, &many, sizeof many), RP_BLOCKED);

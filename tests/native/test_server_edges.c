@@ -50,6 +50,7 @@ static uint16_t push(uint32_t who, uint64_t id, uint16_t count) {
 static struct script_answer sample(struct script_client *client, uint16_t table, uint64_t id,
                                    uint32_t count) {
     struct rp_sample request = script_sample(count);
+    request.under_way = UINT64_MAX;
     return script_ask(&script, client, RP_OP_SAMPLE, table, id, &request, sizeof request);
 }
 

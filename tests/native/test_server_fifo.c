@@ -250,7 +250,11 @@ static void situation_older_poll(void) {
     struct rp_sample request = script_sample(SIZE);
     queue(&p);
     CHECK(run_now(&p, 1, 0, 0, 0, 3) == RP_OK);
-    CHECK_STATUS(sample(&p, &p.client, 2, 4), RP_BLOCKED);
+    request.under_way = 1;
+    request.count = 4;
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &request, sizeof request),
+                 RP_BLOCKED);
+    request.count = SIZE;
     request.now = 1;
     CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
                  RP_BLOCKED);
@@ -292,6 +296,7 @@ static void situation_newer_poll(void) {
     script_put(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
     request.count = SIZE;
     request.now = 1;
+    request.under_way = 1;
     script_put(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &request, sizeof request);
     CHECK(script_turn(&p.script) >= 4, "the draw twice, the PUSH, the poll");
     CHECK(script_info(&p.script, &p.client, 1).sampled == 10);

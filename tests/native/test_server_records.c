@@ -52,6 +52,12 @@ static uint16_t push_rows(uint64_t first, uint16_t count) {
     return script_push(&script, &client, OTHER, 100 + first, &push).status;
 }
 
+static uint16_t sample_many(uint32_t count, uint64_t id, uint64_t under_way) {
+    struct rp_sample request = script_sample(count);
+    request.under_way = under_way;
+    return script_ask(&script, &client, RP_OP_SAMPLE, OTHER, id, &request, sizeof request).status;
+}
+
 static uint64_t drawn(void) {
     return script_counter(&script, RP_COUNT_samples);
 }
@@ -169,24 +175,22 @@ static void situation_waiter(void) {
     CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
     CHECK(push_rows(ROWS + 1, 1) == RP_OK);
     CHECK_STATUS(ask(OTHER, 1, 0, 0), RP_BLOCKED);
-    CHECK_STATUS(ask(MAIN, 6, 0, 0), RP_OK);
+    CHECK_STATUS(ask(MAIN, 6, 0, 1 << 4), RP_OK); /* id 1 is under way, the others are done */
     CHECK_STATUS(ask(OTHER, 1, 0, 0), RP_OK);
     script_close(&script);
     check_group("4 who waits and finds no place holds up nobody");
 }
 
-/* 5. Given a queue of 60 with 55 items, a session with all its places taken whose draw of 58 waits
- *    first, and a push of ten. Expect the push to be held back: nothing would be drawn behind it;
- *    and both to go on once a place is free. */
+/* 5. Given a queue of 60 with 55 items, a session whose draw of 58 waits first, and which then has
+ *    all its places taken, and a push of ten. Expect the push to be held back: nothing would be
+ *    drawn behind it; and both to go on once a place is free. */
 static void situation_not_paired(void) {
-    struct rp_sample all = script_sample(58);
     fresh(1);
+    CHECK(push_rows(ROWS, 10) == RP_OK && push_rows(ROWS + 10, 5) == RP_OK);
+    CHECK(sample_many(58, 1, 0) == RP_BLOCKED);
     for (uint64_t id = 2; id <= 5; id++) {
         CHECK_STATUS(ask(MAIN, id, 0, ALL), RP_OK);
     }
-    CHECK(push_rows(ROWS, 10) == RP_OK && push_rows(ROWS + 10, 5) == RP_OK);
-    CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, OTHER, 1, &all, sizeof all),
-                 RP_BLOCKED);
     for (uint64_t full = 2; full-- > 0;) {
         CHECK(push_rows(ROWS + 15, 10) == (full ? RP_BLOCKED : RP_OK));
         CHECK(script_info(&script, &client, OTHER).sampled == (full ? 0 : 58));
@@ -217,6 +221,69 @@ static void situation_killed(void) {
     check_group("6 records outlast their server");
 }
 
+/* 7. Given all places taken, and a draw that the limiter holds back, or that waits already. Expect
+ *    it told that it lacks a record, without a place in the queue; then a push that is larger than
+ *    what the table lets in before a draw to go on. */
+static void situation_not_waited_for(void) {
+    for (int waits = 0; waits < 2; waits++) {
+        struct script_client next = script_client(2);
+        struct rp_sample some = script_sample(20);
+        fresh(1);
+        script_connect(&script, &next);
+        CHECK(push_rows(ROWS, 10) == RP_OK && push_rows(ROWS + 10, 5) == RP_OK);
+        CHECK(!waits || sample_many(58, 1, 0) == RP_BLOCKED);
+        CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == (uint32_t)waits);
+        for (uint64_t id = 2; id <= 5; id++) {
+            CHECK_STATUS(ask(MAIN, id, 0, ALL), RP_OK);
+        }
+        CHECK(push_rows(ROWS + 15, 10) == RP_BLOCKED);
+        CHECK(sample_many(58, 1, 0) == RP_BLOCKED);
+        CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
+        CHECK_STATUS(script_ask(&script, &next, RP_OP_SAMPLE, OTHER, 1, &some, sizeof some), RP_OK);
+        CHECK(script_info(&script, &client, OTHER).inserted == ROWS + 25, "the push went on");
+        script_close(&script);
+    }
+    check_group("7 who lacks a record is waited for by nobody");
+}
+
+/* 8. Given a draw that waits at a queue, one that was not sent yet, and a newer SAMPLE that says
+ *    that both are done. Expect the first to wait no more, and neither drawn as items come. */
+static void situation_done_undrawn(void) {
+    fresh(1);
+    CHECK(sample_many(50, 1, 0) == RP_BLOCKED);
+    CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 1);
+    CHECK_STATUS(ask(MAIN, 4, 0, 1), RP_OK); /* id 3 is under way, 1 and 2 are done */
+    CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
+    CHECK(script_counter(&script, RP_COUNT_waits_withdrawn) == 1);
+    CHECK(push_rows(ROWS, 10) == RP_OK);
+    CHECK(sample_many(50, 1, ALL) == RP_FORGOTTEN && sample_many(50, 2, ALL) == RP_FORGOTTEN);
+    CHECK(script_info(&script, &client, OTHER).sampled == 0);
+    CHECK(sample_many(50, 3, ALL) == RP_OK && sample_many(1, 6, 4) == RP_BLOCKED);
+    CHECK_STATUS(ask(MAIN, 7, 0, 0), RP_OK);
+    CHECK_STATUS(ask(MAIN, 5, 0, ALL), RP_FORGOTTEN); /* 6 said nothing of it, 7 did */
+    script_close(&script);
+    check_group("8 what is done is not drawn");
+}
+
+/* 9. Given batches under way and a SAMPLE that is refused for its body. Expect nothing said by it,
+ *    and by one that is refused for its epoch what it says. */
+static void situation_refused(void) {
+    fresh(0);
+    CHECK_STATUS(ask(MAIN, 1, 0, ALL), RP_OK);
+    struct rp_sample request = script_sample(1);
+    request.now = 2;
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, MAIN, 2, &request, sizeof request),
+                 RP_BAD_ARGUMENT);
+    check_kept("r");
+    request.now = 0;
+    request.epoch = 1;
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, MAIN, 2, &request, sizeof request),
+                 RP_STALE_EPOCH);
+    check_kept("F");
+    script_close(&script);
+    check_group("9 what makes no sense says nothing");
+}
+
 int main(void) {
     situation_full();
     situation_far();
@@ -224,5 +291,8 @@ int main(void) {
     situation_waiter();
     situation_not_paired();
     situation_killed();
+    situation_not_waited_for();
+    situation_done_undrawn();
+    situation_refused();
     return check_done("test_server_records");
 }

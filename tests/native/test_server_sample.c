@@ -139,6 +139,7 @@ static void situation_forgotten(void) {
                  RP_FORGOTTEN);
     draw(&d, 5, &request, &batch);
     CHECK(script_counter(&d.script, RP_COUNT_samples) == 5);
+    request.under_way = UINT64_MAX;
     draw(&d, 80, &request, &batch);
     CHECK_STATUS(ask(&d, 1, 16, &request), RP_FORGOTTEN);
     draw(&d, 17, &request, &batch);
@@ -199,6 +200,7 @@ static void situation_waiting(void) {
     struct script_client other = script_client(2);
     script_connect(&d.script, &other);
     struct rp_sample request = script_sample(6);
+    request.under_way = UINT64_MAX;
     struct script_answer answer = ask(&d, 1, 1, &request);
     CHECK_STATUS(answer, RP_BLOCKED);
     struct rp_blocked blocked = SCRIPT_READ(answer, struct rp_blocked);
@@ -507,6 +509,7 @@ static void situation_other_body(void) {
     struct rp_cancel cancel = {.request = 1000, .op = RP_OP_SAMPLE};
     fresh(&d);
     fill(&d, 20);
+    request.under_way = other.under_way = UINT64_MAX;
     draw(&d, 100, &request, &first);
     other.mode = RP_SAMPLE_STRATIFIED;
     draw(&d, 100, &other, &second);

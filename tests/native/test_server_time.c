@@ -31,9 +31,12 @@ static void fresh(struct room *room) {
     room->id = 100;
 }
 
+static uint64_t under_way; /* what a sample says of those before it */
+
 static struct script_answer ask_sample(struct room *room, struct script_client *client, uint64_t id,
                                        uint32_t count) {
     struct rp_sample request = script_sample(count);
+    request.under_way = under_way;
     return script_ask(&room->script, client, RP_OP_SAMPLE, 1, id, &request, sizeof request);
 }
 
@@ -136,6 +139,7 @@ static void situation_place_kept(void) {
 static void situation_own_order(void) {
     struct room room;
     fresh(&room);
+    under_way = UINT64_MAX;
     CHECK(fill(&room, 5) == RP_OK);
     struct script_answer answer = ask_sample(&room, &room.other, 7, 8);
     CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
@@ -152,6 +156,7 @@ static void situation_own_order(void) {
     CHECK(fill(&room, 1) == RP_OK);
     CHECK(answered(&room, &room.other, RP_OP_SAMPLE, 8, RP_OK));
     script_close(&room.script);
+    under_way = 0;
     check_group("3 a session's samples go in order");
 }
 
@@ -160,6 +165,7 @@ static void situation_own_order(void) {
 static void situation_older_one(void) {
     struct room room;
     fresh(&room);
+    under_way = UINT64_MAX;
     CHECK(fill(&room, 5) == RP_OK);
     CHECK(sample(&room, &room.other, 8, 8) == RP_BLOCKED);
     CHECK(sample(&room, &room.third, 1, 6) == RP_BLOCKED);
@@ -168,6 +174,7 @@ static void situation_older_one(void) {
     CHECK(answered(&room, &room.third, RP_OP_SAMPLE, 1, RP_OK), "who stood behind goes first");
     CHECK(fill(&room, 8) == RP_OK && answered(&room, &room.other, RP_OP_SAMPLE, 8, RP_OK));
     script_close(&room.script);
+    under_way = 0;
     check_group("15 an older sample is drawn, a later one stands last");
 }
 
@@ -435,6 +442,7 @@ static struct script_answer cancel(struct room *room, struct script_client *clie
 static void situation_withdrawn(void) {
     struct room room;
     fresh(&room);
+    under_way = UINT64_MAX;
     CHECK(fill(&room, 5) == RP_OK);
     CHECK(sample(&room, &room.other, 3, 6) == RP_BLOCKED);
     CHECK(sample(&room, &room.third, 1, 4) == RP_BLOCKED);
@@ -468,6 +476,7 @@ static void situation_withdrawn(void) {
     CHECK_STATUS(script_ask(&room.script, &room.third, RP_OP_CANCEL, 1, 9, &reserved,
                             sizeof reserved), RP_BAD_RESERVED);
     script_close(&room.script);
+    under_way = 0;
     check_group("10 who gives up withdraws the place");
 }
 

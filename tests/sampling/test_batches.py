@@ -248,15 +248,19 @@ def test_who_leaves_is_drawn_nothing(url, leave):
         assert feeder.table("main").sampled == 4
 
 
-def test_a_server_that_keeps_one_request_gives_no_advice_that_cannot_be_followed():
-    """Given a server of records=1. Expect to be told to serve with more, not to ask for none."""
-    says = r"1 requests of a session: serve with more, Server\(records=2\)"
-    with (
-        Server([plain()], "loopback://", records=1) as server,
-        Client(server.address) as client,
-        pytest.raises(ConfigError, match=says),
-    ):
-        client.batches("main", 4, prefetch=1)
+@pytest.mark.parametrize("records", [1, 3])
+def test_as_many_batches_are_fetched_ahead_as_the_server_keeps(records):
+    """Given a server of few records. Expect as many batches under way, each whole, and one more
+    refused."""
+    says = rf"keeps {records} batches .* for {records} at most, .*Server\(records={records + 1}\)"
+    url = f"loopback://as-many-{records}"
+    with Server([plain()], url, records=records) as server, Client(server.address) as client:
+        client.extend("main", plain_rows(64))
+        with client.batches("main", 4, prefetch=records) as batches:
+            assert all(next(batches).valid.all() for _ in range(50))
+        assert client.counters()["samples_forgotten"] == 0
+        with pytest.raises(ConfigError, match=says):
+            client.batches("main", 4, prefetch=records + 1)
 
 
 def test_a_batch_stands_for_its_keys(served):
