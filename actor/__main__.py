@@ -49,7 +49,7 @@ from replay_server.training.contact import (
     met,
     writer_of,
 )
-from replay_server.training.env_errors import EnvError
+from replay_server.training.env_errors import EnvError, EnvironmentsDied
 from replay_server.training.envs import (
     check_columns,
     check_playable,
@@ -415,6 +415,10 @@ def main(argv: list[str] | None = None) -> int:
                 program.main()
             finally:
                 program.close()
+        except EnvironmentsDied as error:
+            program.progress.close()
+            print(f"actor {args.number}: {error}", file=sys.stderr)
+            return 1
         except (ReplayError, WeightsError, SpecError, EnvError, OSError) as error:
             program.progress.close()
             sentence = str(error)

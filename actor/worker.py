@@ -35,7 +35,7 @@ from replay_server.training.agents import agent_of, is_joint
 from replay_server.training.asking import Answerer, Question, is_local
 from replay_server.training.backends import check_backend
 from replay_server.training.contact import Stop
-from replay_server.training.env_errors import EnvError
+from replay_server.training.env_errors import EnvError, EnvironmentsDied
 from replay_server.training.envs import make_envs
 
 SLICE_S = 0.2
@@ -89,6 +89,8 @@ class Served:
             return [(question, *self.last)]
         try:
             said = question.verb, self._answer(question.who, question.verb, question.body)
+        except EnvironmentsDied:
+            raise
         except (EnvError, TypeError) as error:  # TypeError: actions of another kind of number
             said = LOST if isinstance(error, Gone) else REFUSED, str(error).encode()
         if question.who == self.player:
@@ -158,6 +160,9 @@ def main(argv: list[str] | None = None) -> int:
     with Stop() as stop:
         try:
             serve(options, stop)
+        except EnvironmentsDied as error:
+            print(f"environments: {error}", file=sys.stderr)
+            return 1
         except (EnvError, ConfigError) as error:
             print(f"environments: {error}", file=sys.stderr)
             return 2

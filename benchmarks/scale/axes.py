@@ -17,6 +17,14 @@ OPERATIONS = {
     "ahead": "batches, 4 asked for ahead",
     "update": "new priorities of a batch, 16 calls in flight",
 }
+LEFT_OUT = {("sessions", "ahead")}  # which one session does for itself
+
+
+def operations_of(axis: str) -> list[str]:
+    """What is measured along this axis."""
+    return [name for name in OPERATIONS if (axis, name) not in LEFT_OUT]
+
+
 STEP_OVERHEAD = 64  # bytes of memory beside an item's own, at most: keys, masses, tree, plan
 WINDOW = 64  # rows a session may have unanswered where sessions grow
 

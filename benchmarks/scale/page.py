@@ -5,6 +5,7 @@ python -m benchmarks.scale.page build/bench-scale      or: make bench-scale-page
 
 from __future__ import annotations
 
+import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from benchmarks.harness import ROOT, read_lines
 from benchmarks.pages import replaced
 from benchmarks.scale import plot, rank_plot, tables
-from benchmarks.scale.axes import LABELS
+from benchmarks.scale.axes import AXES, LABELS
 from benchmarks.scale.model import Request, fitted
 
 PAGE = ROOT / "docs" / "benchmarks-scale.md"
@@ -63,22 +64,37 @@ def of_ranks(lines: Sequence[dict[str, Any]]) -> str:
     return said(lines[0]) + "\n\n" + "\n".join(tables.of_ranks(lines))
 
 
+PARTS = {"scale": of_scale, "model": of_model, "ranks": of_ranks}
+
+
+def measured(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """{part: its lines}, of those that were measured whole; SystemExit where one was not."""
+    found = {}
+    for name in PARTS:
+        path = folder / f"{name}.jsonl"
+        if not path.exists():
+            print(f"{name}: no {path}; the page keeps what it has")
+            continue
+        lines = found[name] = read_lines(path)
+        if lines[0].get("quick"):
+            raise SystemExit(f"{path} is of QUICK=1, which proves nothing: measure it whole")
+        axes = {row["axis"] for row in lines[1:]} if name == "scale" else set(AXES)
+        if missing := sorted(set(AXES) - axes):
+            raise SystemExit(f"{path} was cut off: {', '.join(missing)} missing: measure it whole")
+    return found
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    folder = Path((sys.argv[1:] if argv is None else argv)[0])
-    page = PAGE.read_text()
-    for name, text in (("scale", of_scale), ("model", of_model), ("ranks", of_ranks)):
-        if not (measured := folder / f"{name}.jsonl").exists():
-            print(f"{name}: no {measured}; the page keeps what it has")
-            continue
-        lines = read_lines(measured)
-        if lines[0].get("quick"):
-            raise SystemExit(f"{measured} is of QUICK=1, which proves nothing: measure it whole")
-        page = replaced(page, name, text(lines))
-        if name == "scale":
-            plot.draw(lines[1:], IMAGES / "scale.png", lines[0]["machine"])
-        if name == "ranks":
-            rank_plot.draw(lines, IMAGES / "scale-ranks.png")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale.page", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where bench-scale and the others wrote")
+    parts, page = measured(parser.parse_args(argv).folder), PAGE.read_text()
+    for name, lines in parts.items():
+        page = replaced(page, name, PARTS[name](lines))
+    if lines := parts.get("scale"):
+        plot.draw(lines[1:], IMAGES / "scale.png", lines[0]["machine"])
+    if lines := parts.get("ranks"):
+        rank_plot.draw(lines, IMAGES / "scale-ranks.png")
     PAGE.write_text(page)
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0

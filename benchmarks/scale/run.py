@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.scale.axes import AXES, BASE, OPERATIONS, QUICK, SMALL, Point, fitting
+from benchmarks.scale.axes import AXES, BASE, QUICK, SMALL, Point, fitting, operations_of
 from benchmarks.scale.axes import points as points_of
 from benchmarks.scale.plot import draw
 from benchmarks.scale.serving import Serving
@@ -75,7 +75,7 @@ def measured(
 
         taken = harness.rounds(
             points,
-            list(OPERATIONS),
+            operations_of(axis),
             measure,
             args.rounds,
             args.seed,
@@ -91,7 +91,7 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     """A row for each point and operation, as JSON has it."""
     for point in points:
-        for operation in OPERATIONS:
+        for operation in operations_of(axis):
             rate = harness.figure(taken.rounds(point, operation, "rate"), seed)
             server_ns = taken.quantile(point, operation, "server_ns", 0.5)
             yield (

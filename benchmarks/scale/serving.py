@@ -109,11 +109,11 @@ class Serving:
     def measured(self, operation: str) -> tuple[np.ndarray, float]:
         """Items a second of each call [N], and the servers' nanoseconds for an item."""
         count = max(8, min(CALLS, BYTES_A_ROUND // (self.point.batch * self.point.size)))
-        count = max(count, min(self.point.sessions, 128))
+        count = max(count, len(self.clients))
         rates, items = np.zeros(count), 0
         with ExitStack() as stack:
             calls = self._calls(operation, stack)
-            for call in calls[:2] * 2:
+            for call in (*calls, *calls[:2]):
                 call()  # warm
             before = self._servers_seconds()
             for i in range(count):

@@ -10,19 +10,22 @@ All are in next-step mode, and have the spaces, rewards and ends that the enviro
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 
 from .. import _native
 from ..support.arguments import nearest
 from .agents import is_joint
 from .atari import FRAMES_MAX, STICKY, AtariGame, seed_of
-from .env_errors import EnvError
+from .env_errors import EnvError, EnvironmentsDied
 from .presets import CHOICES, TORCH
 from .vectors import NextStepVector
 
@@ -55,14 +58,51 @@ def check_backend(backend: str, env_id: str) -> None:
 
 
 class Quiet:
-    """Makes an environment in a process of its own: a terminal's Ctrl-C is its owner's to take."""
+    """Makes an environment; a process of its own leaves a terminal's Ctrl-C to its owner."""
 
     def __init__(self, make: Make) -> None:
-        self.make = make
+        self.make, self.owner = make, os.getpid()
 
     def __call__(self) -> gymnasium.Env:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if os.getpid() != self.owner:  # the owner makes one too, to look at its spaces
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return self.make()
+
+
+class SideBySide(AsyncVectorEnv):
+    """A process for each environment; one that ends is EnvironmentsDied, and closing raises nothing
+    of it."""
+
+    def __init__(self, env_id: str, make: Make, count: int) -> None:
+        self.env_id = env_id
+        # spawned: a fork would copy the threads' locks of torch and of ours
+        super().__init__([Quiet(make)] * count, context="spawn")
+
+    def reset(self, **kwargs: Any) -> Any:
+        with self._alive():
+            return super().reset(**kwargs)
+
+    def step(self, actions: Any) -> Any:
+        with self._alive():
+            return super().step(actions)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, EOFError) as error:
+            dead = [process for process in self.processes if process.exitcode is not None]
+            codes = f" (exit code {dead[0].exitcode})" if dead else ""
+            raise EnvironmentsDied(
+                f"environment {self.env_id!r}: a process that steps it ended{codes}: was it "
+                "killed, or is memory short?"
+            ) from error
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """As Gymnasium's, which waits for ever for the answer of one that ended."""
+        if any(process.exitcode is not None for process in self.processes):
+            self._state, terminate = AsyncState.DEFAULT, True
+        super().close_extras(timeout, terminate)
 
 
 def vector_of(backend: str, env_id: str, make: Make, count: int, protocol: str) -> VectorEnv:
@@ -71,8 +111,7 @@ def vector_of(backend: str, env_id: str, make: Make, count: int, protocol: str) 
     if backend == "envpool":
         return EnvPoolVector(env_id, make(), count, protocol)
     if backend == "async":
-        # spawned: a fork would copy the threads' locks of torch and of ours
-        return AsyncVectorEnv([Quiet(make)] * count, context="spawn")
+        return SideBySide(env_id, make, count)
     return SyncVectorEnv([make] * count)
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
+from benchmarks.scale import page
 from benchmarks.scale.axes import AXES, BASE, OPERATIONS, QUICK, Point, fitting, points
 from benchmarks.scale.model import Core, Request, fitted, served
 from benchmarks.scale.serving import Serving
@@ -27,7 +29,7 @@ def test_every_point_over_real_sockets(tmp_path):
     expected = {(axis, value) for axis, values in QUICK.items() for value in values}
     assert {(row["axis"], row[row["axis"]]) for row in rows} == expected
     assert {row["operation"] for row in rows} == set(OPERATIONS)
-    assert len(rows) == len(expected) * len(OPERATIONS)
+    assert len(rows) == len(expected) * len(OPERATIONS) - len(QUICK["sessions"])  # no ahead
     assert all(row["value"] > 0 and row["server_ns"] > 0 for row in rows)
     assert done.stdout.count("items/s (server ns)") == len(QUICK) * len(OPERATIONS)
     assert picture.exists() or "matplotlib is not installed" in done.stdout
@@ -47,16 +49,38 @@ def test_what_does_not_fit_is_left_out_by_name():
 
 
 @pytest.mark.parametrize("sessions", [16, 256])
-def test_as_many_sessions_as_an_axis_has(sessions):
-    """Given sessions beyond a server's defaults. Expect each to insert and to draw."""
+def test_as_many_sessions_as_an_axis_has(monkeypatch, sessions):
+    """Given sessions beyond a server's defaults. Expect each to insert and to draw, once to warm it
+    and at least once more."""
     point = Point(capacity=64 * 16 * sessions, sessions=sessions, batch=8, size=64)
-    serving = Serving(point, "udp://127.0.0.1:0", None)
+    serving, made, counts = Serving(point, "udp://127.0.0.1:0", None), Serving._calls, Counter()
+
+    def counted(self, operation, stack):
+        calls = list(enumerate(made(self, operation, stack)))
+        return [lambda i=i, call=call: (counts.update([i]), call())[1] for i, call in calls]
+
+    monkeypatch.setattr(Serving, "_calls", counted)
     try:
         for operation in ("insert", "sample"):
+            counts.clear()
             rates, server_ns = serving.measured(operation)
-            assert len(rates) >= min(sessions, 128) and rates.min() > 0 and server_ns > 0
+            assert len(counts) == sessions and min(counts.values()) >= 2
+            assert rates.min() > 0 and server_ns > 0
     finally:
         serving.close()
+
+
+def test_a_page_is_written_of_whole_runs_alone(tmp_path):
+    """Given figures of QUICK, and such as were cut off. Expect neither taken, and the page as it
+    was, whatever else is there."""
+    before, whole = page.PAGE.read_bytes(), [{"axis": axis} for axis in AXES]
+    for lines, says in (([{"quick": True}], "is of QUICK=1"), ([{}, *whole[:1]], "was cut off")):
+        for name in page.PARTS:
+            (tmp_path / f"{name}.jsonl").write_text(json.dumps({"quick": name == "ranks"}))
+        (tmp_path / "scale.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        with pytest.raises(SystemExit, match=says):
+            page.main([str(tmp_path)])
+    assert page.PAGE.read_bytes() == before
 
 
 def requests_of(core):
