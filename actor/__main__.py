@@ -49,7 +49,7 @@ from replay_server.training.contact import (
     met,
     writer_of,
 )
-from replay_server.training.env_errors import EnvError, EnvironmentsDied
+from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import (
     check_columns,
     check_playable,
@@ -409,16 +409,12 @@ def main(argv: list[str] | None = None) -> int:
                 advice = f"; a further actor is --actors {actors} --number {free}"
                 advice += "; give the same --actors to all of them"
             print(f"actor {args.number}: {error}{advice}", file=sys.stderr)
-            return 2
+            return getattr(error, "exit_code", 2)
         try:
             try:
                 program.main()
             finally:
                 program.close()
-        except EnvironmentsDied as error:
-            program.progress.close()
-            print(f"actor {args.number}: {error}", file=sys.stderr)
-            return 1
         except (ReplayError, WeightsError, SpecError, EnvError, OSError) as error:
             program.progress.close()
             sentence = str(error)
@@ -426,7 +422,7 @@ def main(argv: list[str] | None = None) -> int:
                 sentence = describe(error)
                 sentence += "; is the learner running? To wait longer, give --patience"
             print(f"actor {args.number}: {sentence}", file=sys.stderr)
-            return 2
+            return getattr(error, "exit_code", 2)
     return 0
 
 

@@ -160,10 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     with Stop() as stop:
         try:
             serve(options, stop)
-        except EnvironmentsDied as error:
-            print(f"environments: {error}", file=sys.stderr)
-            return 1
         except (EnvError, ConfigError) as error:
             print(f"environments: {error}", file=sys.stderr)
-            return 2
+            return getattr(error, "exit_code", 2)
     return 0

@@ -112,6 +112,8 @@ class PlanRun:
         for name in {name for line in lines for name in line}:
             values = [v for v in (line.get(name) for line in lines) if isinstance(v, int | float)]
             if values:
+                if name == "perf/env_sps":
+                    values = [fresh(line, name) for line in lines]
                 added = name in ("step", "perf/env_sps")
                 joined[name] = sum(values) if added else sum(values) / len(values)
         return joined

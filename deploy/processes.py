@@ -6,14 +6,14 @@ its children in order) and is killed by the kernel if the parent dies without do
 
 from __future__ import annotations
 
-import ctypes
-import signal
+import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+from replay_server.support.parents import end_with
+
 GRACE_S = 5.0
 TORCHRUN = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
@@ -24,11 +24,6 @@ TORCHRUN = (
 def is_torchruns(variable: str) -> bool:
     """Whether a torchrun around this run means it: for programs of its own, not for these."""
     return variable in TORCHRUN or variable.startswith("TORCHELASTIC_")
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Logged:
@@ -76,7 +71,7 @@ class Process(Logged):
                 stderr=subprocess.STDOUT,
                 env=variables,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=partial(end_with, os.getpid()),
             )
 
     def ended(self) -> int | None:

@@ -30,7 +30,6 @@ from replay_server.errors import ReplayError
 from replay_server.support.arguments import Parser
 from replay_server.training import options
 from replay_server.training.contact import Stop
-from replay_server.training.env_errors import EnvironmentsDied
 from replay_server.training.envs import check_playable
 from replay_server.training.loop import Weights
 from replay_server.training.presets import Preset
@@ -139,5 +138,5 @@ def main(argv: list[str] | None = None) -> int:
                 raise type(learner.lost)(f"no last checkpoint: {learner.lost}")
         except (ReplayError, ValueError, OSError) as error:
             print(f"together: {error}", file=sys.stderr)
-            return 1 if isinstance(error, EnvironmentsDied) else 2
+            return getattr(error, "exit_code", 2)
     return 0

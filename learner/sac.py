@@ -5,7 +5,7 @@ After Haarnoja et al. 2018 (Soft Actor-Critic Algorithms and Applications). Of a
     target        G + gamma^m (min_i Q'_i(o[t+m], a') - T log pi(a' | o[t+m])),  a' drawn anew
     critics       the weighted mean of half the squared TD error, of each of the two   (eq. 5)
     policy        the weighted mean of T log pi(a | o[t]) - min_i Q_i(o[t], a),  a drawn  (eq. 9)
-    temperature   the mean of -log T (log pi(a | o[t]) - D): entropy D is aimed at      (eq. 18)
+    temperature   the mean of -log T (log pi(a | o[t]) - D): entropy -D is aimed at     (eq. 18)
 
 All three are taken at the same weights, and one step of the optimizer moves all; Q', the target
 nets, follow the critics by `target_share`. T is the temperature, the paper's alpha. Actions are

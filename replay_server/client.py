@@ -191,8 +191,8 @@ class Client:
         return self._info(table, self.timeout).count
 
     def can_sample(self, table: str, count: int) -> bool:
-        """Whether a batch of `count` items would be drawn at once, were it asked for now.
-        OverBudget where it never would: above batch_max, or the limiter's bounds."""
+        """Whether `count` items are there to be drawn, and nothing but draws that wait longer holds
+        them back. OverBudget where they never are: above batch_max, or the limiter's bounds."""
         count, remote = checked_count(count), self._look_up(table)
         expect_drawn(self.limits, remote, count)
         return not missing(count, remote.raw, remote.fifo)
@@ -345,10 +345,11 @@ class Client:
         out         a `landing` of this table, batch and plan. The batch lies in that memory, and is
                     valid until the memory is used again
 
-        Raises after `timeout` LimiterBlocked (`need`: how many items are missing) or Timeout;
-        NothingDrawable; ShortBatch (`batch`: the items that arrived). A draw that was given up may
-        have been made, and counts; of a queue none is, where the server answers within a second
-        more. So poll with batches(...).get(0), or with timeout=0 here.
+        Raises after `timeout` LimiterBlocked (`need`: how many items are missing), Timeout, or Full
+        (this client's other batches take all `records` of the server); NothingDrawable; ShortBatch
+        (`batch`: the items that arrived). A draw that was given up may have been made, and counts;
+        of a queue none is, where the server answers within a second more. So poll with
+        batches(...).get(0), or with timeout=0 here.
         """
         timeout = self.timeout if timeout is None else timeout
         if type(batch) is not int or not 0 < batch <= BATCH_MAX:

@@ -88,7 +88,7 @@ def fitting(found: dict[str, list[Point]], memory: int) -> Iterator[str]:
     once, fit into `memory` bytes; a sentence each."""
     for axis, some in found.items():
         while some and (needed := sum(point.memory for point in some)) > memory:
-            largest = max(some, key=lambda point: point.memory)
+            largest = max(some, key=lambda point: (point.memory, getattr(point, axis)))
             some.remove(largest)
             yield (
                 f"left out: {axis} {getattr(largest, axis):,}: the tables of this axis take "

@@ -67,6 +67,20 @@ def of_ranks(lines: Sequence[dict[str, Any]]) -> str:
 PARTS = {"scale": of_scale, "model": of_model, "ranks": of_ranks}
 
 
+ROUNDS = 5
+
+
+def refused(name: str, lines: Sequence[dict[str, Any]]) -> str:
+    """Why these lines are not published; "" where they are."""
+    head, *rows = lines
+    if head.get("quick"):
+        return "is of QUICK=1, which proves nothing"
+    if head.get("rounds", ROUNDS) < ROUNDS:
+        return f"is of {head['rounds']} rounds, and the page says {ROUNDS}"
+    missing = set(AXES) - {row["axis"] for row in rows} if name == "scale" else set()
+    return f"was cut off: {', '.join(sorted(missing))} missing" if missing else ""
+
+
 def measured(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """{part: its lines}, of those that were measured whole; SystemExit where one was not."""
     found = {}
@@ -75,12 +89,13 @@ def measured(folder: Path) -> dict[str, list[dict[str, Any]]]:
         if not path.exists():
             print(f"{name}: no {path}; the page keeps what it has")
             continue
-        lines = found[name] = read_lines(path)
-        if lines[0].get("quick"):
-            raise SystemExit(f"{path} is of QUICK=1, which proves nothing: measure it whole")
-        axes = {row["axis"] for row in lines[1:]} if name == "scale" else set(AXES)
-        if missing := sorted(set(AXES) - axes):
-            raise SystemExit(f"{path} was cut off: {', '.join(missing)} missing: measure it whole")
+        try:
+            found[name] = read_lines(path)
+            why = refused(name, found[name])
+        except (ValueError, IndexError) as error:
+            raise SystemExit(f"{path} was cut off: measure it whole") from error
+        if why:
+            raise SystemExit(f"{path} {why}: measure it whole")
     return found
 
 

@@ -116,13 +116,15 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
 /* ---- client_records.c ---- */
 /* What the question with this id says of those before it: rp_sample's under_way. */
 uint64_t rp_client_records_under_way(struct rp_client *client, uint64_t id);
-/* 0 where those that do not wait take all records of the server. */
-int rp_client_records_allow(struct rp_client *client);
-/* The server said that it does. The ticket asks again. */
+/* Do those that do not wait take all records that the server has for the session, or lack one? */
+int rp_client_records_full(struct rp_client *client);
+/* Is it, of those that were not sent yet, the one that was posted first? */
+int rp_client_records_next(struct rp_client *client, const struct client_ticket *ticket);
+/* The server said that it has none for this ticket, which asks again. */
 void rp_client_records_lack(struct rp_client *client, struct client_ticket *ticket);
 /* Does nothing but a record for it lack, as far as is known? It was not drawn then. */
 int rp_client_records_lacks(struct rp_client *client, const struct client_ticket *ticket);
-/* The ticket is done: the server may have to be told, and who lacks a place asks again. */
+/* The ticket is done: the server may have to be told, and one that lacks a record asks again. */
 void rp_client_records_done(struct rp_client *client, const struct client_ticket *ticket);
 
 /* ---- client_sample.c, client_land.c ---- */

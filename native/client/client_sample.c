@@ -121,8 +121,9 @@ void rp_client_cancel(struct rp_client *client, uint64_t id, uint16_t table) {
 /* The server knows of its own refusals, and of what it told that it is given up. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
     int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
-                || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
-    int known = ticket->status == -RP_BLOCKED && ticket->no_wait;
+                || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH
+                || ticket->status == -RP_FULL;
+    int known = ticket->no_wait && (ticket->status == -RP_BLOCKED || ticket->status == -RP_FULL);
     if (ticket->id == 0 || sample_of(client, ticket)->drawn) {
         return;
     }
@@ -323,6 +324,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     request.budget = (uint16_t)budget;
     request.now = ticket->no_wait;
     request.under_way = rp_client_records_under_way(client, ticket->id);
+    client->untold = ticket->id == client->sample_id ? 0 : client->untold; /* a repeat tells less */
     memcpy(body, &request, sizeof request);
     if (request.mode == RP_SAMPLE_KEYS) {
         copy_keys(body + size, sample->keys + sample->first_item, request.count);
@@ -385,8 +387,14 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
 
 enum client_sending rp_client_sample_send(struct rp_client *client,
                                           struct client_ticket *ticket) {
-    if (ticket->id == 0 && (!rp_client_records_allow(client)
-                            || rp_client_credit_expect(client) == 0)) {
+    if (ticket->id == 0 && ticket->no_wait && rp_client_records_full(client)) {
+        int status = rp_client_sample_ended(client, ticket, -RP_FULL);
+        rp_client_ticket_finish(client, ticket, status);
+        return SEND_NOTHING;
+    }
+    if (ticket->id == 0
+        && (!rp_client_records_next(client, ticket) || rp_client_records_full(client)
+            || rp_client_credit_expect(client) == 0)) {
         return SEND_WAIT;
     }
     if (ticket->id == 0 && !begin_round(client, ticket)) {
@@ -421,7 +429,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_reserved;
     }
     int last = view->message->want == sample->asked_packet || hold.noted == RP_GIVEN_UP;
-    last |= hold.noted == RP_NO_RECORD && ticket->flights == CLIENT_NONE; /* as its turn came */
+    last |= hold.noted == RP_NO_RECORD; /* it may come as its turn does */
     if (sample->drawn || !last) { /* an old answer: the batch overtook it, or a later question */
         return CLIENT_TAKEN;
     }
@@ -437,8 +445,8 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     } else if (ticket->no_wait && hold.noted != RP_GIVEN_UP) { /* its time was not over yet */
         rp_client_sender_add(client, &ticket->sender);
     } else if (ticket->no_wait) {
-        rp_client_ticket_finish(client, ticket,
-                                rp_client_sample_ended(client, ticket, -RP_BLOCKED));
+        int status = hold.need > 0 ? -RP_BLOCKED : -RP_FULL; /* 0: it lacked a record alone */
+        rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, status));
     } else {
         rp_client_timer_set(client, &ticket->again, client->now_ns + CLIENT_REASK_NS);
     }

@@ -204,6 +204,7 @@ static void opened_now(struct rp_client *client, const struct rp_opened *opened,
     session->keepalive_ns = opened->idle_ms * CLIENT_MS / 3;
     session->opened_before = 1;
     client->sample_id = 0;
+    client->untold = 0;
     client->publish_id = 0;
     client->cancel_count = 0;
     rp_client_timer_stop(client, &session->handshake);

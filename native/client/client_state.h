@@ -46,7 +46,7 @@ enum client_limits {
 };
 enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_MS 1000000ull
-#define CLIENT_CANCELS_MAX 64 /* beyond these time ends the wait, and NO_RECORD names the record */
+#define CLIENT_CANCELS_MAX 64 /* one more is not sent, as if it were lost */
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
 #define CLIENT_LAST_LOOK_NS (1000 * CLIENT_MS) /* what a queue's draw may take beyond its time */
@@ -469,6 +469,7 @@ struct rp_client {
         uint16_t table;
     } cancels[CLIENT_CANCELS_MAX];
     uint32_t cancel_count;
+    uint32_t untold; /* samples that ended since one was sent, which tells of all */
     uint16_t publisher;    /* the ticket whose publication is under way: one at a time */
     struct client_slot *slots;
     uint8_t *slot_memory; /* slot_bytes for each: bitmaps and map */

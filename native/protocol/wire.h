@@ -362,7 +362,8 @@ struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to 
     uint32_t by_size;   /* 1: the minimum size holds it back */
     uint32_t noted;     /* enum rp_noted */
     /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on; 0: a PUSH waits for
-     * earlier steps of its writer, and no limiter holds it; RP_NO_RECORD: the least id on record */
+     * earlier steps of its writer, and no limiter holds it, or a SAMPLE lacks a record alone;
+     * RP_NO_RECORD: the least id on record */
     uint64_t need;
 };
 /* [/cffi] */
@@ -389,8 +390,7 @@ struct rp_sample {
     uint8_t now;      /* 1: drawn now or not at all: BLOCKED leaves it no place in the queue */
     uint16_t budget;  /* datagrams of the first train */
     uint16_t fields;  /* enum rp_item_field, where the feature was agreed on; else 0 */
-    /* bit i: the SAMPLE of this session whose id is 1 + i below its own is not done. Of those that
-     * are done no record is kept; of older ones it says nothing. */
+    /* bit i: the SAMPLE of this session whose id is 1 + i below its own is not done. */
     uint64_t under_way;
 };
 

@@ -29,9 +29,9 @@ void rp_once_take(struct rp_once *once, struct rp_intent *intent, uint64_t id, i
     rp_intent_set(intent, &once->done, bits);
 }
 
-void rp_once_tell(struct rp_once *once, struct rp_intent *intent, uint64_t id, uint64_t open) {
+void rp_once_tell(struct rp_once *once, struct rp_intent *intent, uint64_t id, uint64_t under_way) {
     uint64_t below = id - 1, ids = below < 64 ? (1ull << below) - 1 : UINT64_MAX; /* from 1 on */
-    uint64_t done = ~open & ids; /* bit i: below - i */
+    uint64_t done = ~under_way & ids; /* bit i: below - i */
     if (done == 0) {
         return;
     }

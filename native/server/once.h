@@ -2,7 +2,8 @@
  *
  * Ids of one kind count 1, 2, 3 ... in a session. The record keeps the newest id that was taken and
  * a bit for each of the RP_ONCE_WINDOW ids up to it that says whether that one is done. What a done
- * request was answered with lies beside the record, where its kind says, at id mod what it keeps.
+ * request was answered with lies beside it: a SAMPLE's batch in any free slot, what the others were
+ * told at id mod what is kept.
  * SAMPLE, UPDATE and PUBLISH each have a record of their own, so no kind holds up another.
  *
  *     newest == 0  =>  done == 0          bit i of done: id newest - i is done
@@ -38,7 +39,7 @@ enum rp_once_state rp_once_look(const struct rp_once *once, uint64_t id);
  * RP_ONCE_OLD id changes nothing. */
 void rp_once_take(struct rp_once *once, struct rp_intent *intent, uint64_t id, int done);
 /* Adds to the intent, where it changes anything: of the RP_ONCE_WINDOW ids below this one, the id
- * 1 + i below is done unless bit i of `open` is 1. */
-void rp_once_tell(struct rp_once *once, struct rp_intent *intent, uint64_t id, uint64_t open);
+ * 1 + i below is done unless bit i of `under_way` is 1. */
+void rp_once_tell(struct rp_once *once, struct rp_intent *intent, uint64_t id, uint64_t under_way);
 
 #endif

@@ -128,8 +128,10 @@ int rp_serve_reset(struct rp_call *call);
 int rp_serve_cancel(struct rp_call *call);
 
 /* Draws for a request that may go on now and sends its first train: also for waiting requests.
- * Where its session has no place for a record it is held back: the bytes of its BLOCKED answer. */
+ * Where its session has no slot for a record it is held back: the bytes of its BLOCKED answer. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);
+/* The session's SAMPLE of this id, where it was not drawn, never will be. */
+void rp_serve_use_up(struct rp_call *call, uint64_t id);
 /* Has the session room for the record of another batch? */
 int rp_serve_can_record(const struct rp_server *server, uint32_t session);
 /* This SAMPLE of the session is done: nothing is kept of it. */

@@ -25,8 +25,9 @@ struct cut { /* how one record's batch falls into datagrams at one mtu */
 
 static struct cut cut_of(const struct rp_call *call, const struct rp_record *record) {
     uint32_t mtu = rp_session_mtu(rp_serve_session(call));
-    const struct rp_table *table = &call->server->tables[record->place & 0xFFFF];
-    struct cut cut = {.record = record, .table = table, .plan = (uint32_t)(record->place >> 16)};
+    const struct rp_table *table = &call->server->tables[record->table_plan & 0xFFFF];
+    uint32_t plan = (uint32_t)(record->table_plan >> 16);
+    struct cut cut = {.record = record, .table = table, .plan = plan};
     cut.item_bytes = record->head.item_bytes;
     cut.words = rp_overwritten_words(mtu, cut.item_bytes);
     cut.payload = rp_batch_payload(mtu, cut.item_bytes);

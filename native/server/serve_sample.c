@@ -1,10 +1,10 @@
 /* SAMPLE and PULL: a batch is drawn once, kept as a record until its client has all of it, and sent
  * as often as it is asked for.
  *
- * The record is written to a place of the session's that no id names; one intent then names it, and
+ * The record is written to a slot of the session's that no id names; one intent then names it, and
  * holds the generator's and the limiter's words. So a kill leaves either the draw with its record
- * or neither. The client says with each SAMPLE which ones are done: their places are free. Where
- * none is free, nothing is drawn. So an id without a record was never drawn, or is done.
+ * or neither. The client says with each SAMPLE which ones are done: their slots are free. Where
+ * none is, nothing is drawn. So an id without a record was never drawn, or is done.
  *
  * Whether it goes on at once or waits is decided in serve_wait.c.
  */
@@ -13,31 +13,31 @@
 #include "base/minmax.h"
 #include "server/serve.h"
 
-/* The place of this id's record, or for 0 a free one; `records` where there is none. */
-static uint32_t place_of(const struct rp_server *server, uint32_t session, uint64_t id) {
+/* The slot of this id's record, or for 0 a free one; `records` where there is none. */
+static uint32_t slot_of(const struct rp_server *server, uint32_t session, uint64_t id) {
     const uint64_t *ids = server->sessions[session].record_id;
-    uint32_t place = 0;
-    while (place < server->limits.records && ids[place] != id) {
-        place++;
+    uint32_t slot = 0;
+    while (slot < server->limits.records && ids[slot] != id) {
+        slot++;
     }
-    return place;
+    return slot;
 }
 
 static struct rp_record *find_record(const struct rp_call *call, uint64_t id) {
-    uint32_t place = place_of(call->server, call->session, id);
-    return place < call->server->limits.records
-               ? rp_region_record(call->server, call->session, place)
+    uint32_t slot = slot_of(call->server, call->session, id);
+    return slot < call->server->limits.records
+               ? rp_region_record(call->server, call->session, slot)
                : NULL;
 }
 
 int rp_serve_can_record(const struct rp_server *server, uint32_t session) {
-    return place_of(server, session, 0) < server->limits.records;
+    return slot_of(server, session, 0) < server->limits.records;
 }
 
 void rp_serve_sample_done(struct rp_server *server, uint32_t session, uint64_t id) {
-    uint32_t place = place_of(server, session, id);
-    if (place < server->limits.records) {
-        rp_intent_set(&server->intent, &server->sessions[session].record_id[place], 0);
+    uint32_t slot = slot_of(server, session, id);
+    if (slot < server->limits.records) {
+        rp_intent_set(&server->intent, &server->sessions[session].record_id[slot], 0);
         rp_intent_commit(&server->intent);
     }
 }
@@ -60,12 +60,16 @@ static void others_done(struct rp_call *call, uint64_t under_way) {
     }
 }
 
-/* Held back, until one of the session's other batches is done. */
-static int no_record(struct rp_call *call) {
+/* Held back, until one of the session's other batches is done; one that does not wait is over. */
+static int no_record(struct rp_call *call, const struct rp_sample *request) {
     const uint64_t *ids = rp_serve_session(call)->record_id;
     struct rp_blocked blocked = {.noted = RP_NO_RECORD, .need = ids[0]};
     for (uint32_t i = 1; i < call->server->limits.records; i++) {
         blocked.need = rp_min(blocked.need, ids[i]);
+    }
+    if (request->now && request->mode != RP_SAMPLE_KEYS) {
+        rp_serve_use_up(call, call->message.id);
+        blocked = (struct rp_blocked){.noted = RP_GIVEN_UP};
     }
     return rp_serve_hold(call, RP_WAIT_SAMPLE, &blocked);
 }
@@ -90,21 +94,21 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
                 const uint64_t *keys) {
     struct rp_server *server = call->server;
     struct rp_session *session = rp_serve_session(call);
-    uint32_t place = place_of(server, call->session, 0);
-    if (place == server->limits.records) {
-        return no_record(call);
+    uint32_t slot = slot_of(server, call->session, 0);
+    if (slot == server->limits.records) {
+        return no_record(call, request);
     }
-    struct rp_record *record = rp_region_record(server, call->session, place);
+    struct rp_record *record = rp_region_record(server, call->session, slot);
     int status = keys != NULL
                      ? rp_table_lookup(table, request, keys, &record->head, record->items)
                      : rp_table_draw(table, request, &record->head, record->items);
     if (status < 0) {
         return status;
     }
-    record->place = table->number | (uint64_t)request->plan << 16;
+    record->table_plan = table->number | (uint64_t)request->plan << 16;
     record->reserved = 0;
     RP_SITE();
-    rp_intent_set(&server->intent, &session->record_id[place], call->message.id);
+    rp_intent_set(&server->intent, &session->record_id[slot], call->message.id);
     rp_once_take(&session->sample, &server->intent, call->message.id, 1);
     rp_intent_commit(&server->intent);
     rp_wait_forget(server, RP_WAIT_SAMPLE, call->session, call->message.id); /* at other tables */
@@ -184,7 +188,7 @@ static int serve_new(struct rp_call *call, struct rp_table *table,
         if (own != NULL) { /* else it would be waited for, and not be drawn */
             rp_wait_remove(call->server, RP_WAIT_SAMPLE, call->session, table->number);
         }
-        return no_record(call);
+        return no_record(call, request);
     }
     int held_back = rp_serve_admit(call, RP_WAIT_SAMPLE, table, &asked);
     return held_back != 0 ? held_back : draw(call, table, request, NULL);
@@ -213,7 +217,7 @@ int rp_serve_sample(struct rp_call *call) {
     }
     if (record != NULL) {
         rp_server_count(call->server, RP_COUNT_samples_repeated);
-        call->message.table = (uint16_t)record->place;
+        call->message.table = (uint16_t)record->table_plan;
         first_train(call, record, request->budget);
         return RP_SERVED;
     }
@@ -249,7 +253,7 @@ int rp_serve_pull(struct rp_call *call) {
     }
     call->message.op = RP_OP_SAMPLE | RP_ANSWER;
     call->message.id = pull->batch;
-    call->message.table = (uint16_t)record->place;
+    call->message.table = (uint16_t)record->table_plan;
     rp_serve_batch(call, record, pull->first, count);
     rp_server_count(call->server, RP_COUNT_pulls);
     return RP_SERVED;

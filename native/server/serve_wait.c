@@ -177,7 +177,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
 
 /* A sample that was not drawn never will be: its place is free and its id counts as done, so that a
  * copy of the request that comes late is FORGOTTEN and takes no place. */
-static void use_up(struct rp_call *call, uint64_t id) {
+void rp_serve_use_up(struct rp_call *call, uint64_t id) {
     rp_wait_forget(call->server, RP_WAIT_SAMPLE, call->session, id);
     struct rp_once *once = &rp_serve_session(call)->sample;
     enum rp_once_state state = rp_once_look(once, id);
@@ -205,7 +205,7 @@ int rp_serve_cancel(struct rp_call *call) {
         rp_server_count(call->server, RP_COUNT_waits_withdrawn);
     }
     if (kind == RP_WAIT_SAMPLE) {
-        use_up(call, cancel->request);
+        rp_serve_use_up(call, cancel->request);
         rp_serve_sample_done(call->server, call->session, cancel->request);
     }
     return 0;
@@ -348,7 +348,7 @@ static int draw_or_end(struct rp_call *call, const struct rp_table *table,
     if (result != 0) { /* a PUSH was let on, and now it is its turn */
         return result < 0 ? result : 0;
     }
-    use_up(call, call->view.message->id);
+    rp_serve_use_up(call, call->view.message->id);
     blocked->noted = RP_GIVEN_UP;
     return rp_serve_hold(call, RP_WAIT_SAMPLE, blocked);
 }

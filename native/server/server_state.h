@@ -102,7 +102,7 @@ struct rp_seal {
 
 /* one drawn batch, immutable once named by its session's record_id; then batch_max items */
 struct rp_record {
-    uint64_t place; /* table | plan << 16 */
+    uint64_t table_plan; /* table | plan << 16 */
     uint64_t reserved;
     struct rp_batch head; /* head and items lie as they go out */
     struct rp_batch_item items[];

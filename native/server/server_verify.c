@@ -19,8 +19,8 @@
 
 static int verify_record(const struct verdict *v, const struct rp_record *record) {
     const struct rp_server *server = v->server;
-    uint64_t number = record->place & 0xFFFF;
-    uint64_t plan = record->place >> 16;
+    uint64_t number = record->table_plan & 0xFFFF;
+    uint64_t plan = record->table_plan >> 16;
     HOLDS(number < server->limits.table_count && record->reserved == 0);
     const struct rp_table *table = &server->tables[number];
     HOLDS(plan < rp_table_plan_count(table));

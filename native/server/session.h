@@ -7,7 +7,7 @@
  * counter, when the client was last heard, its credit.
  *
  *     connection == 0 (free)  or  connection mod 4096 == the session's index
- *     record_id[i]: the batch that lies in the record's place i; 0: a place for the next draw
+ *     record_id[i]: whose batch lies in slot i of the session's records; 0: it is free
  *     what an update was answered with is kept at id mod 64, a publication's version at id mod 8,
  *     for ids no further than that below the newest of their kind
  *
@@ -45,7 +45,7 @@ struct rp_session { /* in the region; every word changes through the server's in
     uint64_t peer[sizeof(struct rp_peer) / 8];
     uint64_t agreed;        /* mtu | receive budget << 32 | version << 48 */
     uint64_t idle_ms;       /* as promised to the client, which chooses by it when to send a PING */
-    struct rp_once sample;  /* done: drawn, or withdrawn */
+    struct rp_once sample;  /* done: drawn, withdrawn, or said to be */
     struct rp_once update;  /* done: applied, or refused for good */
     struct rp_once publish; /* taken: a piece of it was accepted; done: it became a version */
     uint64_t record_id[RP_RECORDS_MAX];

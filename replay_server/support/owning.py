@@ -23,8 +23,8 @@ from ..errors import ConfigError
 def refuse_within(what: str) -> ConfigError:
     """The error of a handler that calls `what` within a call of its thread."""
     return ConfigError(
-        f"{what} is within a call already, and a signal's handler, or what this call calls, called "
-        "it again: set a flag there, and call it from the loop"
+        f"{what} is within a call already, and a signal's handler (or a callback) called it again: "
+        "set a flag in the handler, and call it from the loop"
     )
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +25,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from .. import _native
 from ..support.arguments import nearest
+from ..support.parents import end_with
 from .agents import is_joint
 from .atari import FRAMES_MAX, STICKY, AtariGame, seed_of
 from .env_errors import EnvError, EnvironmentsDied
@@ -30,6 +33,7 @@ from .presets import CHOICES, TORCH
 from .vectors import NextStepVector
 
 SKIPPED = 4  # frames of a step
+REAPED_S, CLOSE_S = 1.0, 5.0
 Make = Callable[[], gymnasium.Env]
 
 
@@ -57,8 +61,9 @@ def check_backend(backend: str, env_id: str) -> None:
             )
 
 
-class Quiet:
-    """Makes an environment; a process of its own leaves a terminal's Ctrl-C to its owner."""
+class Apart:
+    """Makes an environment; in a process of its own, which leaves a terminal's Ctrl-C to its owner,
+    and ends with it."""
 
     def __init__(self, make: Make) -> None:
         self.make, self.owner = make, os.getpid()
@@ -66,19 +71,33 @@ class Quiet:
     def __call__(self) -> gymnasium.Env:
         if os.getpid() != self.owner:  # the owner makes one too, to look at its spaces
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+            end_with(self.owner)
         return self.make()
 
 
 class SideBySide(AsyncVectorEnv):
     """A process for each environment; one that ends is EnvironmentsDied, and closing raises nothing
-    of it."""
+    of it. What an environment raises is raised; `reset` then makes all processes anew."""
 
     def __init__(self, env_id: str, make: Make, count: int) -> None:
-        self.env_id = env_id
-        # spawned: a fork would copy the threads' locks of torch and of ours
-        super().__init__([Quiet(make)] * count, context="spawn")
+        self.env_id, self.make, self.processes = env_id, make, []
+        # Ctrl-C is heard behind this, by the owner alone: a child begins with it blocked, too
+        old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            with self._alive():
+                # spawned: a fork would copy the threads' locks of torch and of ours
+                super().__init__([Apart(make)] * count, context="spawn")
+        except EnvironmentsDied:
+            self._end()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
     def reset(self, **kwargs: Any) -> Any:
+        if any(pipe is None for pipe in self.parent_pipes):  # Gymnasium gave one up
+            self._end()
+            self.__init__(self.env_id, self.make, self.num_envs)  # type: ignore[misc]
         with self._alive():
             return super().reset(**kwargs)
 
@@ -91,18 +110,39 @@ class SideBySide(AsyncVectorEnv):
         try:
             yield
         except (OSError, EOFError) as error:
-            dead = [process for process in self.processes if process.exitcode is not None]
-            codes = f" (exit code {dead[0].exitcode})" if dead else ""
+            frames = traceback.extract_tb(error.__traceback__)
+            if any(frame.name == "_raise_if_errors" for frame in frames):  # an environment did
+                raise
             raise EnvironmentsDied(
-                f"environment {self.env_id!r}: a process that steps it ended{codes}: was it "
-                "killed, or is memory short?"
+                f"environment {self.env_id!r}: a process that steps it ended{self._how()}"
             ) from error
 
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """As Gymnasium's, which waits for ever for the answer of one that ended."""
+    def _how(self) -> str:
+        until = time.monotonic() + REAPED_S
+        for process in self.processes:
+            process.join(max(until - time.monotonic(), 0.0) if process.is_alive() else None)
+            if process.exitcode is not None:
+                killed = ": was it killed, or is memory short?"
+                own = ": its own words stand above"
+                return f" (exit code {process.exitcode}){killed if process.exitcode < 0 else own}"
+        return ""
+
+    def _end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def close_extras(self, timeout: float | None = CLOSE_S, terminate: bool = False) -> None:
+        """As Gymnasium's, which waits for ever for one that ended or hangs."""
         if any(process.exitcode is not None for process in self.processes):
+            terminate = True
+        if terminate or self._state != AsyncState.DEFAULT:
+            self._end()
             self._state, terminate = AsyncState.DEFAULT, True
-        super().close_extras(timeout, terminate)
+        try:
+            super().close_extras(timeout, terminate)
+        except (OSError, EOFError):  # one ended just now
+            self._end()
 
 
 def vector_of(backend: str, env_id: str, make: Make, count: int, protocol: str) -> VectorEnv:

@@ -11,11 +11,18 @@ ELSEWHERE = "async_vector_env"  # Gymnasium's file, which raises again what an e
 
 
 class EnvError(ValueError):
-    """An environment that is not to be had, and what to do about it, in one sentence."""
+    """An environment that is not to be had, and what to do about it, in one sentence.
+
+    exit_code: of the program that ends with it: asked wrong, so that it is not started again.
+    """
+
+    exit_code = 2
 
 
 class EnvironmentsDied(EnvError):
     """A process that steps some of them ended: who plays them has to be started again."""
+
+    exit_code = 1
 
 
 def raised(what: str, error: Exception) -> str:

@@ -41,11 +41,13 @@ def test_what_does_not_fit_is_left_out_by_name():
     found, memory = points(AXES, BASE), 2_000_000 * (BASE.size + 64)
     lines = list(fitting(found, memory))
     assert all(sum(point.memory for point in some) <= memory for some in found.values())
+    assert [point.sessions for point in found["sessions"]][:2] == [1, 4]  # all alike in memory
     left = [point.capacity for point in found["capacity"]]
     assert left == [10_000, 100_000, 1_000_000]
     dropped = [line.split(": ")[1] for line in lines]
     assert {"capacity 10,000,000", "capacity 100,000,000"} <= set(dropped)
     assert all(point.capacity * point.size <= 400_000_000 for point in found["size"])
+    assert all(point.capacity > BASE.capacity for point in found["sessions"])
 
 
 @pytest.mark.parametrize("sessions", [16, 256])
@@ -70,16 +72,27 @@ def test_as_many_sessions_as_an_axis_has(monkeypatch, sessions):
         serving.close()
 
 
-def test_a_page_is_written_of_whole_runs_alone(tmp_path):
-    """Given figures of QUICK, and such as were cut off. Expect neither taken, and the page as it
-    was, whatever else is there."""
-    before, whole = page.PAGE.read_bytes(), [{"axis": axis} for axis in AXES]
-    for lines, says in (([{"quick": True}], "is of QUICK=1"), ([{}, *whole[:1]], "was cut off")):
-        for name in page.PARTS:
-            (tmp_path / f"{name}.jsonl").write_text(json.dumps({"quick": name == "ranks"}))
-        (tmp_path / "scale.jsonl").write_text("\n".join(map(json.dumps, lines)))
-        with pytest.raises(SystemExit, match=says):
-            page.main([str(tmp_path)])
+@pytest.mark.parametrize(
+    "name, lines, says",
+    [
+        ("scale", [{"quick": True}], "is of QUICK=1"),
+        ("model", [{"quick": True}], "is of QUICK=1"),
+        ("ranks", [{"quick": True}], "is of QUICK=1"),
+        ("scale", [{"rounds": 1}, *({"axis": axis} for axis in AXES)], "is of 1 rounds"),
+        (
+            "scale",
+            [{"rounds": 5}, {"axis": "capacity"}],
+            "was cut off: batch, sessions, shards, si",
+        ),
+    ],
+)
+def test_a_page_is_written_of_whole_runs_alone(tmp_path, name, lines, says):
+    """Given figures of QUICK, of fewer rounds, and such as were cut off. Expect them refused, and
+    the page as it was."""
+    before = page.PAGE.read_bytes()
+    (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(SystemExit, match=says):
+        page.main([str(tmp_path)])
     assert page.PAGE.read_bytes() == before
 
 

@@ -7,15 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
+import failing_apart
 import numpy as np
 import pytest
 
-from actor.env_wire import RESET, STEP, packed
+from actor import __main__ as actor_main
+from actor import worker
+from actor.env_wire import REFUSED, RESET, STEP, packed
 from actor.worker import Options, served_by
-from deploy import demo
+from deploy import demo, together
+from deploy.fleet import EXIT_ASKED_WRONG
 from replay_server.training.asking import Question
 from replay_server.training.contact import Stop
 from replay_server.training.env_errors import EnvError, EnvironmentsDied
@@ -85,7 +92,6 @@ def test_a_process_that_is_killed_is_said_so(call):
     envs = make_envs("CartPole-v1", 2, backend="async")
     envs.reset(seed=[1, 2])
     envs.processes[1].kill()
-    envs.processes[1].join()
     if call != "close":
         with pytest.raises(EnvironmentsDied, match=r"'CartPole-v1': a process .* \(exit code -9\)"):
             envs.step(np.zeros(2, np.int64)) if call == "step" else envs.reset()
@@ -126,3 +132,76 @@ def test_ctrl_c_ends_a_worker_of_environments_side_by_side():
     finally:
         program.kill()
         program.stdout.close()
+
+
+@pytest.mark.parametrize("program", ["actor", "environments", "together"])
+def test_a_program_whose_environments_died_may_be_started_again(monkeypatch, capsys, program):
+    """Given each program that steps environments, and one of their processes gone, at once or as
+    it plays. Expect an exit code other than that of one that was asked wrong."""
+
+    def died(*_, **__):
+        raise EnvironmentsDied("a process that steps it ended")
+
+    main, at = {
+        "actor": (actor_main.main, [(actor_main, "Program")]),
+        "environments": (worker.main, [(worker, "served_by"), (worker, "turn")]),
+        "together": (together.main, [(together, "LearnerProgram")]),
+    }[program]
+    for module, name in at:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, died)
+            assert main([]) not in (0, EXIT_ASKED_WRONG)
+    assert capsys.readouterr().err.count("a process that steps it ended") == len(at)
+
+
+def test_a_worker_goes_on_behind_what_its_environment_raised():
+    """Given environments side by side of which one raised in its step. Expect the next reset to
+    begin new episodes, as where they are stepped one after the other."""
+    options = Options(env="failing_apart:Once-v0", envs=2, backend="async")
+    with closing(served_by(options)) as served:
+        for number in range(2):
+            asked = Question(b"me", 2 * number, RESET, packed({}), False)
+            assert served.answers(asked)[0][1] == RESET
+            actions = packed({"actions": np.zeros(2, np.int64)})
+            _, verb, body = served.answers(Question(b"me", 2 * number + 1, STEP, actions, False))[0]
+            assert verb == REFUSED and b"ZeroDivisionError" in body
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_an_environment_that_hangs_does_not_outlive_its_owner(how):
+    """Given a program whose environment hangs in a process of its own, that closes, or is killed.
+    Expect that process to end."""
+    code = """if __name__ == "__main__":
+        import numpy as np
+        from replay_server.training.envs import make_envs
+        envs = make_envs("failing_apart:Hanging-v0", 2, backend="async")
+        envs.reset(seed=[1, 2])
+        envs.step_async(np.zeros(2, np.int64))
+        print(*(process.pid for process in envs.processes), flush=True)
+        input()
+        envs.close()
+    """
+    program = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(failing_apart.__file__).parent)},
+    )
+    with program:
+        children = [int(pid) for pid in program.stdout.readline().split()]
+        program.kill() if how == "killed" else program.stdin.write("\n")
+        program.stdin.close()
+        assert program.wait(30) == (0 if how == "closed" else -signal.SIGKILL)
+    until = time.monotonic() + 30
+    while any(alive(pid) for pid in children) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(children) == 2 and not any(alive(pid) for pid in children)
+
+
+def alive(pid):
+    """Whether it runs: one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

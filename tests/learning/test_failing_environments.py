@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
 
+from actor.environments import Environments
 from deploy.sync import InTurn
 from learner.evaluate import Evaluation
 from replay_server import SpecError, spec_from
-from replay_server.training.env_errors import EnvError
+from replay_server.training.env_errors import EnvError, EnvironmentsDied
+from replay_server.training.envs import make_envs
 from replay_server.training.presets import CARTPOLE, changed
 
 
@@ -62,3 +66,24 @@ def test_what_an_environment_does_wrong_while_it_plays_is_one_sentence(monkeypat
         judged = Evaluation(settings, spec_from(Failing(how)), episodes=1)
         with pytest.raises(EnvError, match=words):
             judged.run(torch.nn.Linear(2, 2), "select", 1)
+
+
+@pytest.mark.parametrize(
+    "how, words", [("missing", "its step raised FileNotFoundError: level.dat")]
+)
+def test_what_an_environment_beside_does_wrong_is_its_own(how, words):
+    """Given an environment in a process of its own that misses a file. Expect the sentence to say
+    so, with no line of Gymnasium's, and not that a process was killed."""
+    with contextlib.closing(make_envs("failing_apart:Missing-v0", 2, backend="async")) as envs:
+        environments = Environments(envs, "Missing-v0")
+        environments.reset([1, 2])
+        with pytest.raises(EnvError, match=words + "$") as error:
+            environments.step(np.zeros(2, np.int64))
+        assert not isinstance(error.value, EnvironmentsDied)
+
+
+def test_a_process_that_ends_as_it_makes_its_environment_is_said_so(monkeypatch, tmp_path):
+    """Given an environment whose constructor ends its process. Expect that said, of a kind that the
+    program is started again for."""
+    with pytest.raises(EnvironmentsDied, match=r"a process that steps it ended"):
+        make_envs("failing_apart:Ending-v0", 2, backend="async")

@@ -30,11 +30,14 @@ static void write_rows(struct world *world, uint16_t table, uint32_t count) {
 
 /* A table "main" of 64 items that anybody may draw, and an empty one with a limiter. */
 static struct world *two_tables(uint64_t seed, uint32_t records) {
+    struct rp_client_options options = world_options();
+    options.connect_timeout_ns = 5000 * WORLD_MS; /* longer than any wait here should be */
     script_tables(tables);
     tables[FREE].plan_count = 1; /* steps are items */
     config = script_config(tables);
     config.records = records;
     struct world *world = world_open(&config, seed);
+    world_client(world, &options);
     world_connect(world);
     open_writer(world, "main");
     open_writer(world, "rows");
@@ -47,7 +50,7 @@ static int post(struct world *world, uint16_t table, uint32_t count, uint64_t ms
     struct rp_sample request = {.count = count};
     struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
     return rp_client_sample(world->client, table, &request, NULL, &landing,
-                            world_later(world, ms));
+                            ms ? world_later(world, ms) : 0);
 }
 
 /* Posts a sample of the table with a limiter, into memory of its own. */
@@ -376,7 +379,7 @@ static void situation_leftover(void) {
 /* 11. Given a server of one record, which a batch takes whose datagrams are lost for a second, and
  *     a sample that waited and has its items. Expect it to ask again every 50 ms, to miss no items,
  *     and to end with its time as held back by batches; where it has more time, to come as soon as
- *     the batch has. */
+ *     the batch has. And one more, which is never sent, to end so too. */
 static void situation_lacking(uint64_t ms) {
     enum { EACH = 8 };
     struct rp_blocked blocked;
@@ -394,6 +397,13 @@ static void situation_lacking(uint64_t ms) {
         world_step(world, WORLD_MS / 10);
         lose_drawn(world, FREE, 0);
     }
+    uint64_t posted_ns = world->now_ns;
+    int unsent = post(world, FREE, 1, 100), status;
+    while ((status = rp_client_poll(world->client, unsent)) == RP_PENDING) {
+        world_step(world, WORLD_MS / 10);
+        lose_drawn(world, FREE, 0);
+    }
+    CHECK(status == -RP_FULL && world->now_ns - posted_ns < 110 * WORLD_MS, "%d", status);
     uint64_t asked = counted(world, RP_COUNT_samples_blocked);
     rp_client_blocked(world->client, waiting, &blocked);
     CHECK(blocked.noted == RP_NO_RECORD && blocked.need == 0 && blocked.by_size == 0);
@@ -404,6 +414,118 @@ static void situation_lacking(uint64_t ms) {
     CHECK(world->now_ns - begin_ns < 5 * WORLD_MS, "it asks as the batch is done");
     world_close(world);
     check_group(ms < 1000 ? "11 who lacks a record asks now and then" : "11 and gets it at once");
+}
+
+/* Takes a draw of the free table that has ended, and posts the next. */
+static void go_on(struct world *world, int *ticket) {
+    if (*ticket != 0 && rp_client_poll(world->client, *ticket) == RP_PENDING) {
+        return;
+    }
+    if (*ticket != 0) {
+        CHECK(rp_client_poll(world->client, *ticket) == RP_OK);
+        rp_client_take(world->client, *ticket);
+    }
+    *ticket = post(world, FREE, 1, 60000);
+    CHECK(*ticket > 0);
+}
+
+/* 12. Given more draws than records that are posted anew as they end, a row pushed in between, so
+ *     that another sender has something each time; and one draw more. Expect that one within a few
+ *     round trips: who was posted before goes first. */
+static void situation_posted_before(uint32_t records, uint32_t ahead) {
+    struct world *world = two_tables(3, records);
+    int tickets[24] = {0}, one = 0;
+    world->delay_ns = WORLD_MS;
+    for (uint64_t end = world_later(world, 1000); world->now_ns < end;) {
+        for (uint32_t i = 0; i < ahead; i++) {
+            if (tickets[i] != 0 && rp_client_poll(world->client, tickets[i]) == RP_PENDING) {
+                continue;
+            }
+            (void)rp_client_push(world->client, FREE, 0, rows, 1, RP_RUN_ITEM, NULL);
+            rp_client_flush(world->client, FREE);
+            go_on(world, &tickets[i]);
+        }
+        one = one ? one : post(world, FREE, 1, 60000);
+        if (rp_client_poll(world->client, one) != RP_PENDING) {
+            break;
+        }
+        world_step(world, WORLD_MS);
+    }
+    CHECK(rp_client_poll(world->client, one) == RP_OK, "records %u, %u ahead", records, ahead);
+    world_close(world);
+}
+
+/* 13. Given a sample that waits for a push that waits for it, and as many batches of another table
+ *     as there are records, which have come. Expect both to go on at once: their client has said
+ *     that one of the batches is done, as it posts nothing that would. */
+static void situation_pair(uint32_t records) {
+    struct world *world = two_tables(3, records);
+    int batches[8];
+    write_rows(world, LIMITED, 11);
+    int waiting = post_waiting(world, 20); /* more than lie between the limiter's bounds */
+    world_run(world, 20 * WORLD_MS);
+    for (uint32_t i = 0; i < records; i++) {
+        batches[i] = post(world, FREE, 1, 60000);
+    }
+    for (uint32_t i = 0; i < records; i++) {
+        CHECK(world_wait(world, batches[i]) == RP_OK);
+    }
+    world_run(world, 5 * WORLD_MS);
+    uint64_t begin_ns = world->now_ns;
+    CHECK(rp_client_push(world->client, LIMITED, 0, rows, 10, RP_RUN_ITEM, NULL) == 10);
+    rp_client_flush(world->client, LIMITED);
+    CHECK(world_wait(world, waiting) == RP_OK);
+    CHECK(world->now_ns - begin_ns < 20 * WORLD_MS, "records %u: %u ms", records,
+          (unsigned)((world->now_ns - begin_ns) / WORLD_MS));
+    world_close(world);
+}
+
+/* 14. Given samples that wait, few records, and more draws of another table than these, posted anew
+ *     as they end; then items for all that wait. Expect each within some round trips: who lacks a
+ *     record gets the next one, and who waits behind it is woken. */
+static void situation_gets_the_next(uint32_t records, uint32_t ahead, uint32_t waits) {
+    enum { EACH = 4, MOST_MS = 200 };
+    struct world *world = two_tables(3, records);
+    int waiting[8], tickets[8] = {0};
+    world->delay_ns = 4 * WORLD_MS;
+    for (uint32_t i = 0; i < waits; i++) {
+        waiting[i] = post_waiting(world, EACH);
+    }
+    uint64_t push_ns = world_later(world, 70), end = world_later(world, 70 + MOST_MS);
+    for (uint32_t left = waits, unpushed = EACH * waits; left > 0; world_step(world, WORLD_MS)) {
+        CHECK(world->now_ns < end, "records %u: %u still wait", records, left);
+        if (unpushed > 0 && world->now_ns > push_ns) {
+            int taken = rp_client_push(world->client, LIMITED, 0, rows, unpushed, RP_RUN_ITEM,
+                                       NULL);
+            unpushed -= taken > 0 ? (uint32_t)taken : 0;
+            rp_client_flush(world->client, LIMITED);
+        }
+        left = 0;
+        for (uint32_t i = 0; i < waits; i++) {
+            left += rp_client_poll(world->client, waiting[i]) == RP_PENDING;
+        }
+        for (uint32_t i = 0; i < ahead; i++) {
+            go_on(world, &tickets[i]);
+        }
+    }
+    world_close(world);
+}
+
+/* 15. Given a batch that takes the only record, its datagrams lost. Expect a draw that does not
+ *     wait to end at once as held back by batches, and nothing to be drawn for it later. */
+static void situation_poll(void) {
+    struct world *world = two_tables(3, 1);
+    int batch = post(world, FREE, BATCH, 60000);
+    while (counted(world, RP_COUNT_samples) == 0) {
+        world_step(world, WORLD_MS / 10);
+        lose_drawn(world, FREE, 0);
+    }
+    uint64_t begin_ns = world->now_ns;
+    CHECK(world_wait(world, post(world, FREE, 1, 0)) == -RP_FULL);
+    CHECK(world->now_ns - begin_ns < 5 * WORLD_MS);
+    CHECK(world_wait(world, batch) == RP_OK && counted(world, RP_COUNT_samples) == 1);
+    world_close(world);
+    check_group("15 who does not wait lacks a record at once");
 }
 
 int main(void) {
@@ -419,5 +541,17 @@ int main(void) {
     situation_leftover();
     situation_lacking(500);
     situation_lacking(60000);
+    situation_posted_before(1, 2);
+    situation_posted_before(4, 8);
+    situation_posted_before(8, 12);
+    check_group("12 who was posted before is sent before");
+    for (uint32_t records = 1; records <= 8; records *= 2) {
+        situation_pair(records);
+    }
+    check_group("13 who waits has a record as its turn comes");
+    situation_gets_the_next(1, 2, 1);
+    situation_gets_the_next(2, 4, 4);
+    check_group("14 who lacks a record gets the next one");
+    situation_poll();
     return check_done("test_client_records");
 }

@@ -208,7 +208,7 @@ static void session_fields(void) {
     field("session: records", s->record_id, sizeof s->record_id, 0, 1, "another number");
     field("session: answers kept", s->updated, sizeof s->updated + sizeof s->published, 0, 1,
           "numbers");
-    ONE("record: table and plan", record->place, "a plan whose items are as large");
+    ONE("record: table and plan", record->table_plan, "a plan whose items are as large");
     ONE("record: reserved", record->reserved, NULL);
     ONE("record: head", record->head, "numbers of a batch");
     field("record: items", record->items, 24 * 8, 0, 1, "keys and priorities");

@@ -183,7 +183,7 @@ static const struct row rows[] = {
     FIELD(rp_weights_slot, crc, 16, 8),
     WHOLE(rp_weights_slot, 24),
     /* sample records */
-    FIELD(rp_record, place, 0, 8),
+    FIELD(rp_record, table_plan, 0, 8),
     FIELD(rp_record, reserved, 8, 8),
     FIELD(rp_record, head, 16, 48),
     REST(rp_record, items, 64),

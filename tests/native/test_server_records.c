@@ -77,7 +77,8 @@ static void check_kept(const char *expected) {
 
 /* 1. Given as many batches under way as there are records, at a queue, by key and at another table.
  *    Expect one more to be held back, whichever it is, as nothing but those hold it; and drawn once
- *    one of them, or several, are said to be done: those are FORGOTTEN, the others repeated. */
+ *    one of them, or several, are said to be done: those are FORGOTTEN, the others repeated. One
+ *    that does not wait is over. */
 static void situation_full(void) {
     for (uint64_t done = 1; done < 1 << RECORDS; done++) {
         char expected[RECORDS + 2] = "rrrrr";
@@ -92,6 +93,15 @@ static void situation_full(void) {
             struct rp_blocked hold = SCRIPT_READ(answer, struct rp_blocked);
             CHECK(hold.noted == RP_NO_RECORD && hold.need == 1 && hold.by_size == 0);
         }
+        struct rp_sample now = script_sample(1);
+        now.now = 1;
+        now.under_way = ALL;
+        struct script_answer over = script_ask(&script, &client, RP_OP_SAMPLE, OTHER, 6, &now,
+                                               sizeof now);
+        CHECK_STATUS(over, RP_BLOCKED);
+        struct rp_blocked hold = SCRIPT_READ(over, struct rp_blocked);
+        CHECK(hold.noted == RP_GIVEN_UP && hold.need == 0 && hold.by_size == 0);
+        CHECK(sample_many(1, 6, ALL) == RP_FORGOTTEN, "its id is used up");
         CHECK(script_info(&script, &client, OTHER).sampled == 2);
         CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
         CHECK_STATUS(ask(OTHER, 5, 0, ~done), RP_OK);
@@ -266,7 +276,7 @@ static void situation_done_undrawn(void) {
 }
 
 /* 9. Given batches under way and a SAMPLE that is refused for its body. Expect nothing said by it,
- *    and by one that is refused for its epoch what it says. */
+ *    and by one that is refused for its epoch, or dropped, what it says. */
 static void situation_refused(void) {
     fresh(0);
     CHECK_STATUS(ask(MAIN, 1, 0, ALL), RP_OK);
@@ -280,6 +290,13 @@ static void situation_refused(void) {
     CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, MAIN, 2, &request, sizeof request),
                  RP_STALE_EPOCH);
     check_kept("F");
+    for (uint64_t id = 2; id <= RECORDS + 3; id++) { /* more than a turn draws for a session */
+        struct rp_sample most = script_sample(config.batch_max);
+        script_put(&script, &client, RP_OP_SAMPLE, MAIN, id, &most, sizeof most);
+    }
+    script_turn(&script);
+    CHECK(script_counter(&script, RP_COUNT_drop_share) == 1);
+    check_kept("FFFFFF"); /* the newest of these says so, and was dropped */
     script_close(&script);
     check_group("9 what makes no sense says nothing");
 }

@@ -90,11 +90,11 @@ static void wrong_records(void) {
     SERVER("session", 0, "id == 0 || session->record_id[j] != id");
     set(&s->record_id[2], 2);
     SERVER("session", 0, "id == 0 || session->record_id[j] != id");
-    set(&r->place, 2);
+    set(&r->table_plan, 2);
     SERVER("session", 0, "number < server->limits.table_count && record->reserved == 0");
     set(&r->reserved, 1);
     SERVER("session", 0, "number < server->limits.table_count && record->reserved == 0");
-    set(&r->place, 1 | 1 << 16);
+    set(&r->table_plan, 1 | 1 << 16);
     SERVER("session", 0, "plan < rp_table_plan_count(table)");
     struct rp_batch head = r->head;
     const char *count = "record->head.count >= 1 && record->head.count <= server->limits.batch_max";
