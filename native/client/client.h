@@ -164,8 +164,8 @@ int rp_client_writer(struct rp_client *client, const struct rp_table_info *info,
                      struct rp_writer_granted *granted, uint64_t deadline_ns);
 /* Draws request->count items (mode, plan, uniform as given; epoch 0 = any) and lands them. Items
  * overwritten on the way are asked for again, twice at most, then SHORT_BATCH. A blocked request
- * waits until deadline_ns, then -RP_BLOCKED, or -RP_FULL where nothing but this client's other
- * batches held it back. Where deadline_ns <= the turn's time only one answer is waited for, and a
+ * waits until deadline_ns, then -RP_BLOCKED, or -RP_FULL where this client's other batches held it
+ * back. Where deadline_ns <= the turn's time only one answer is waited for, and a
  * blocked request ends at once. keys: only for RP_SAMPLE_KEYS, request->count of them, any number
  * (cut into datagrams here). They are the caller's, unmoved until the ticket has ended. A key whose
  * step is not stored lands as not valid, and the batch is a SHORT_BATCH. */

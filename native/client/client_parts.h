@@ -124,7 +124,7 @@ int rp_client_records_next(struct rp_client *client, const struct client_ticket 
 void rp_client_records_lack(struct rp_client *client, struct client_ticket *ticket);
 /* Does nothing but a record for it lack, as far as is known? It was not drawn then. */
 int rp_client_records_lacks(struct rp_client *client, const struct client_ticket *ticket);
-/* The ticket is done: the server may have to be told, and one that lacks a record asks again. */
+/* The ticket's id is done: the server may have to be told, and who lacks a record asks again. */
 void rp_client_records_done(struct rp_client *client, const struct client_ticket *ticket);
 
 /* ---- client_sample.c, client_land.c ---- */

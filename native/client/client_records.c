@@ -18,15 +18,17 @@ uint64_t rp_client_records_under_way(struct rp_client *client, uint64_t id) {
     return under_way;
 }
 
-/* So long as one lacks a record, no other is sent that could take it. */
+/* So long as one waits, a record is left for it as its turn comes, where there are two; and so long
+ * as one lacks a record, no other is sent that could take it. */
 int rp_client_records_full(struct rp_client *client) {
-    uint32_t under_way = 0, lacking = 0;
+    uint32_t under_way = 0, waiting = 0, lacking = 0, records = client->session.opened.records;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         const struct client_ticket *ticket = &client->tickets[i];
         under_way += ticket->id != 0 && !ticket->was_blocked;
+        waiting += ticket->was_blocked;
         lacking += ticket->was_blocked && ticket->blocked.noted == RP_NO_RECORD;
     }
-    return lacking > 0 || under_way >= client->session.opened.records;
+    return lacking > 0 || under_way + (waiting > 0 && records > 1) >= records;
 }
 
 int rp_client_records_next(struct rp_client *client, const struct client_ticket *ticket) {

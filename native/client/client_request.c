@@ -183,8 +183,7 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
     if (ticket->answer_ns == 0
         && (at_once
             || (ticket->op == RP_OP_SAMPLE && rp_client_sample_last_look(client, ticket)))) {
-        uint64_t most_ns = at_once ? UINT64_MAX : CLIENT_LAST_LOOK_NS;
-        ticket->answer_ns = rp_min(client->options.connect_timeout_ns, most_ns);
+        ticket->answer_ns = rp_min(client->options.connect_timeout_ns, CLIENT_LAST_LOOK_NS);
         rp_client_timer_set(client, &ticket->deadline, client->now_ns + ticket->answer_ns);
         return;
     }

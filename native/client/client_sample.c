@@ -81,6 +81,7 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     struct client_sample *sample = sample_of(client, ticket);
     rp_client_flights_end(client, &ticket->flights);
     rp_client_timer_stop(client, &ticket->again);
+    rp_client_records_done(client, ticket);
     ticket->flight_count = 0;
     ticket->id = 0;
     ticket->tries = 0;
@@ -429,7 +430,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_reserved;
     }
     int last = view->message->want == sample->asked_packet || hold.noted == RP_GIVEN_UP;
-    last |= hold.noted == RP_NO_RECORD; /* it may come as its turn does */
+    last |= hold.noted == RP_NO_RECORD && view->message->want == 0; /* as its turn came */
     if (sample->drawn || !last) { /* an old answer: the batch overtook it, or a later question */
         return CLIENT_TAKEN;
     }

@@ -56,14 +56,24 @@ static uint32_t first_sample(struct rp_server *server, const struct rp_table *ta
     return first;
 }
 
+/* Who stands first and has no room for a record is not waited for: its place is given up. */
+static void drop_unrecordable(struct rp_server *server, const struct rp_table *table) {
+    uint32_t first;
+    while ((first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number)) != RP_NOBODY
+           && !rp_serve_can_record(server, first)) {
+        rp_wait_remove(server, RP_WAIT_SAMPLE, first, table->number);
+        rp_server_count(server, RP_COUNT_waits_lapsed);
+    }
+}
+
 /* Would the first push wait for draws that cannot be made, and could be once it is let on? */
 static int is_stuck(struct rp_server *server, const struct rp_table *table) {
     int ready;
     if (rp_tree_count(&table->tree) == 0) {
         return 1;
     }
-    uint32_t session = first_sample(server, table, &ready);
-    return session != RP_NOBODY && ready == 0 && rp_serve_can_record(server, session);
+    drop_unrecordable(server, table);
+    return first_sample(server, table, &ready) != RP_NOBODY && ready == 0;
 }
 
 /* The request's own place, or null. A session's place at a table belongs to its least id there; who
@@ -155,6 +165,9 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         rp_wait_keep(server, own);
     }
     rp_wait_lapse(server, kind, number);
+    if (kind == RP_WAIT_SAMPLE) {
+        drop_unrecordable(server, table);
+    }
     int result = admitted(call, kind, table, own, asked->items, &blocked);
     if (result == 0 && call->released) { /* it makes more by now */
         own->items = asked->items;

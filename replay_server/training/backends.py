@@ -15,7 +15,8 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from typing import Any
 
 import gymnasium
@@ -28,7 +29,7 @@ from ..support.arguments import nearest
 from ..support.parents import end_with
 from .agents import is_joint
 from .atari import FRAMES_MAX, STICKY, AtariGame, seed_of
-from .env_errors import EnvError, EnvironmentsDied
+from .env_errors import EnvError, EnvironmentsDied, environments
 from .presets import CHOICES, TORCH
 from .vectors import NextStepVector
 
@@ -65,15 +66,32 @@ class Apart:
     """Makes an environment; in a process of its own, which leaves a terminal's Ctrl-C to its owner,
     and ends with it."""
 
-    def __init__(self, make: Make) -> None:
-        self.make, self.owner = make, os.getpid()
+    def __init__(self, env_id: str, make: Make) -> None:
+        self.env_id, self.make, self.owner = env_id, make, os.getpid()
 
     def __call__(self) -> gymnasium.Env:
-        if os.getpid() != self.owner:  # the owner makes one too, to look at its spaces
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-            end_with(self.owner)
-        return self.make()
+        if os.getpid() == self.owner:  # it makes one too, to look at its spaces
+            return self.make()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        end_with(self.owner)
+        return Told(self.make(), self.env_id)
+
+
+class Told(gymnasium.Wrapper):
+    """An environment whose errors are one sentence, which any process can be handed."""
+
+    def __init__(self, env: gymnasium.Env, env_id: str) -> None:
+        super().__init__(env)
+        self.env_id = env_id
+
+    def reset(self, **kwargs: Any) -> Any:
+        with environments(self.env_id, "reset"):
+            return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        with environments(self.env_id, "step"):
+            return self.env.step(action)
 
 
 class SideBySide(AsyncVectorEnv):
@@ -82,12 +100,13 @@ class SideBySide(AsyncVectorEnv):
 
     def __init__(self, env_id: str, make: Make, count: int) -> None:
         self.env_id, self.make, self.processes = env_id, make, []
-        # Ctrl-C is heard behind this, by the owner alone: a child begins with it blocked, too
+        resource_tracker.ensure_running()  # which ends by letting Ctrl-C through
+        # it is heard behind this, by the owner alone: a child begins with it blocked, too
         old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             with self._alive():
                 # spawned: a fork would copy the threads' locks of torch and of ours
-                super().__init__([Apart(make)] * count, context="spawn")
+                super().__init__([Apart(env_id, make)] * count, context="spawn")
         except EnvironmentsDied:
             self._end()
             raise
@@ -132,17 +151,19 @@ class SideBySide(AsyncVectorEnv):
             process.kill()
             process.join()
 
-    def close_extras(self, timeout: float | None = CLOSE_S, terminate: bool = False) -> None:
-        """As Gymnasium's, which waits for ever for one that ended or hangs."""
-        if any(process.exitcode is not None for process in self.processes):
-            terminate = True
-        if terminate or self._state != AsyncState.DEFAULT:
-            self._end()
-            self._state, terminate = AsyncState.DEFAULT, True
-        try:
-            super().close_extras(timeout, terminate)
-        except (OSError, EOFError):  # one ended just now
-            self._end()
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Ends all processes: by themselves, where they do so in time."""
+        until = time.monotonic() + (CLOSE_S if timeout is None else timeout)
+        if not terminate and self._state == AsyncState.DEFAULT:
+            for pipe in self.parent_pipes:
+                with suppress(OSError, AttributeError):  # one that ended, or was given up
+                    pipe.send(("close", None))
+            for process in self.processes:
+                process.join(max(until - time.monotonic(), 0.0))
+        self._end()
+        for pipe in self.parent_pipes:
+            if pipe is not None:
+                pipe.close()
 
 
 def vector_of(backend: str, env_id: str, make: Make, count: int, protocol: str) -> VectorEnv:

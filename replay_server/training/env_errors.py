@@ -7,8 +7,6 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-ELSEWHERE = "async_vector_env"  # Gymnasium's file, which raises again what an environment raised
-
 
 class EnvError(ValueError):
     """An environment that is not to be had, and what to do about it, in one sentence.
@@ -26,9 +24,8 @@ class EnvironmentsDied(EnvError):
 
 
 def raised(what: str, error: Exception) -> str:
-    """Who raised what, and in which line: it is the environment's author who can mend it. Where
-    another process raised it the line is not known."""
-    at = [f for f in traceback.extract_tb(error.__traceback__)[-1:] if ELSEWHERE not in f.filename]
+    """Who raised what, and in which line: it is the environment's author who can mend it."""
+    at = traceback.extract_tb(error.__traceback__)[-1:]
     where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in at)
     return f"{what} raised {type(error).__name__}: {error}{where}"
 

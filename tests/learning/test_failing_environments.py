@@ -69,17 +69,38 @@ def test_what_an_environment_does_wrong_while_it_plays_is_one_sentence(monkeypat
 
 
 @pytest.mark.parametrize(
-    "how, words", [("missing", "its step raised FileNotFoundError: level.dat")]
+    "name, words",
+    [
+        ("Missing", r"its step raised FileNotFoundError: level.dat"),
+        (
+            "Program",
+            r"its step raised CalledProcessError: Command 'simulator' returned non-zero ex",
+        ),
+        ("Locked", r"its step raised RuntimeError: simulator is gone"),
+    ],
 )
-def test_what_an_environment_beside_does_wrong_is_its_own(how, words):
-    """Given an environment in a process of its own that misses a file. Expect the sentence to say
-    so, with no line of Gymnasium's, and not that a process was killed."""
-    with contextlib.closing(make_envs("failing_apart:Missing-v0", 2, backend="async")) as envs:
-        environments = Environments(envs, "Missing-v0")
-        environments.reset([1, 2])
-        with pytest.raises(EnvError, match=words + "$") as error:
-            environments.step(np.zeros(2, np.int64))
-        assert not isinstance(error.value, EnvironmentsDied)
+def test_what_an_environment_beside_does_wrong_is_its_own(name, words):
+    """Given an environment in a process of its own that misses a file, or raises what no other
+    process can be handed. Expect the sentence that one in this process has."""
+    found = []
+    for backend in ("sync", "async"):
+        env_id = f"failing_apart:{name}-v0"
+        with contextlib.closing(make_envs(env_id, 2, backend=backend)) as envs:
+            environments = Environments(envs, env_id)
+            environments.reset([1, 2])
+            with pytest.raises(EnvError, match=words + r".* \(failing_apart.py, line ") as error:
+                environments.step(np.zeros(2, np.int64))
+            assert not isinstance(error.value, EnvironmentsDied)
+            found.append(str(error.value))
+    assert found[0] == found[1]
+
+
+def test_closing_ends_an_environment_that_does_not_close():
+    """Given an environment whose close never ends. Expect its vector's to."""
+    envs = make_envs("failing_apart:Unclosing-v0", 2, backend="async")
+    envs.reset(seed=[1, 2])
+    envs.close(timeout=0.2)
+    assert not any(process.is_alive() for process in envs.processes)
 
 
 def test_a_process_that_ends_as_it_makes_its_environment_is_said_so(monkeypatch, tmp_path):

@@ -315,6 +315,26 @@ static void situation_as_many(void) {
     check_group("8 as many batches under way as there are records");
 }
 
+/* 8b. Given a sample that waits, and more batches than records. Expect one record left for it,
+ *     where there are two: its turn would come in vain else, again and again. */
+static void situation_left_for_it(void) {
+    for (uint32_t records = 1; records <= 4; records++) {
+        struct world *world = two_tables(3, records);
+        CHECK(post_waiting(world, 8) > 0);
+        for (uint32_t i = 0; i < 8; i++) { /* now it has credit for so many */
+            CHECK(world_wait(world, post(world, FREE, 1, 60000)) == 0);
+        }
+        for (uint32_t i = 0; i < 8; i++) {
+            CHECK(post(world, FREE, 1, 60000) > 0);
+        }
+        world_client_turn(world);
+        uint32_t asked = world_asked(world, RP_OP_SAMPLE);
+        CHECK(asked == (records > 1 ? records - 1 : 1), "records %u: %u", records, asked);
+        world_close(world);
+    }
+    check_group("8b a record is left for who waits");
+}
+
 /* 9. Given a sample that waited and is drawn behind a newer batch of which a part has come, and
  *    three records. Expect another batch asked for: one place is taken. */
 static void situation_counted_once(void) {
@@ -537,6 +557,7 @@ int main(void) {
     situation_dropped();
     situation_without_a_place();
     situation_as_many();
+    situation_left_for_it();
     situation_counted_once();
     situation_leftover();
     situation_lacking(500);

@@ -102,6 +102,13 @@ static void situation_full(void) {
         struct rp_blocked hold = SCRIPT_READ(over, struct rp_blocked);
         CHECK(hold.noted == RP_GIVEN_UP && hold.need == 0 && hold.by_size == 0);
         CHECK(sample_many(1, 6, ALL) == RP_FORGOTTEN, "its id is used up");
+        struct {
+            struct rp_sample sample;
+            uint64_t key;
+        } read = {now, SCRIPT_CAPACITY};
+        read.sample.mode = RP_SAMPLE_KEYS; /* which `now` says nothing of */
+        over = script_ask(&script, &client, RP_OP_SAMPLE, OTHER, 7, &read, sizeof read);
+        CHECK(SCRIPT_READ(over, struct rp_blocked).noted == RP_NO_RECORD);
         CHECK(script_info(&script, &client, OTHER).sampled == 2);
         CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
         CHECK_STATUS(ask(OTHER, 5, 0, ~done), RP_OK);
@@ -192,23 +199,35 @@ static void situation_waiter(void) {
 }
 
 /* 5. Given a queue of 60 with 55 items, a session whose draw of 58 waits first, and which then has
- *    all its places taken, and a push of ten. Expect the push to be held back: nothing would be
- *    drawn behind it; and both to go on once a place is free. */
+ *    all its records taken; a push of ten, and another session that asks for what is there. Expect
+ *    the push held back, since nothing would be drawn behind it, and the other session served: the
+ *    first one is waited for no more. Once it has room and asks again, both go on. */
 static void situation_not_paired(void) {
-    fresh(1);
-    CHECK(push_rows(ROWS, 10) == RP_OK && push_rows(ROWS + 10, 5) == RP_OK);
-    CHECK(sample_many(58, 1, 0) == RP_BLOCKED);
-    for (uint64_t id = 2; id <= 5; id++) {
-        CHECK_STATUS(ask(MAIN, id, 0, ALL), RP_OK);
-    }
-    for (uint64_t full = 2; full-- > 0;) {
-        CHECK(push_rows(ROWS + 15, 10) == (full ? RP_BLOCKED : RP_OK));
-        CHECK(script_info(&script, &client, OTHER).sampled == (full ? 0 : 58));
-        struct rp_cancel cancel = {.request = 3, .op = RP_OP_SAMPLE};
+    struct rp_cancel cancel = {.request = 3, .op = RP_OP_SAMPLE};
+    for (int asks = 0; asks < 2; asks++) {
+        struct script_client next = script_client(2);
+        struct rp_sample some = script_sample(20);
+        fresh(1);
+        script_connect(&script, &next);
+        CHECK(push_rows(ROWS, 10) == RP_OK && push_rows(ROWS + 10, 5) == RP_OK);
+        CHECK(sample_many(58, 1, 0) == RP_BLOCKED);
+        for (uint64_t id = 2; id <= 5; id++) {
+            CHECK_STATUS(ask(MAIN, id, 0, ALL), RP_OK);
+        }
+        if (asks) {
+            CHECK_STATUS(script_ask(&script, &next, RP_OP_SAMPLE, OTHER, 1, &some, sizeof some),
+                         RP_OK);
+        } else {
+            CHECK(push_rows(ROWS + 15, 10) == RP_BLOCKED);
+        }
+        CHECK(script.server->waiting[RP_WAIT_SAMPLE][OTHER].count == 0);
+        CHECK(script_info(&script, &client, OTHER).sampled == (asks ? 20 : 0));
         CHECK_STATUS(script_ask(&script, &client, RP_OP_CANCEL, MAIN, 9, &cancel, sizeof cancel),
                      RP_OK);
+        CHECK(asks || (sample_many(58, 1, 0) == RP_BLOCKED && push_rows(ROWS + 15, 10) == RP_OK));
+        CHECK(script_info(&script, &client, OTHER).sampled == (asks ? 20 : 58));
+        script_close(&script);
     }
-    script_close(&script);
     check_group("5 a push is let on for who can be drawn for");
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import threading
 import time
 
 import gymnasium
@@ -33,6 +35,30 @@ class Ending(Missing):
             os._exit(9)
 
 
+class Program(Missing):
+    """Raises what is made of two arguments."""
+
+    def step(self, action):
+        raise subprocess.CalledProcessError(3, "simulator")
+
+
+class Locked(Missing):
+    """Raises what cannot be pickled."""
+
+    def step(self, action):
+        error = RuntimeError("simulator is gone")
+        error.lock = threading.Lock()
+        raise error
+
+
+class Unclosing(Missing):
+    """Never closes, in a process of its own."""
+
+    def close(self):
+        while multiprocessing.parent_process() is not None:
+            time.sleep(1.0)
+
+
 class Once(Missing):
     """Raises in its first step, and is of no use behind that."""
 
@@ -52,3 +78,5 @@ gymnasium.register("Missing-v0", Missing, disable_env_checker=True)
 gymnasium.register("Ending-v0", Ending, disable_env_checker=True)
 gymnasium.register("Once-v0", Once, disable_env_checker=True)
 gymnasium.register("Hanging-v0", Hanging, disable_env_checker=True)
+for kind in (Program, Locked, Unclosing):
+    gymnasium.register(f"{kind.__name__}-v0", kind, disable_env_checker=True)
