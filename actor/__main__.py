@@ -22,6 +22,7 @@ from gymnasium.vector import VectorEnv
 from actor.actor import Actor
 from actor.bounds import Ahead, ahead_of
 from actor.inference import Inference
+from actor.lane_workers import LaneVector
 from actor.ledger import Ledger
 from actor.remote import EnvironmentsLost, RemoteVector
 from actor.waiting_writer import WaitingWriter
@@ -111,6 +112,17 @@ class Program:
     def environments(self) -> VectorEnv:
         """Those of this process, or what stands for those of workers elsewhere."""
         settings, protocol = self.settings, self.settings.protocol
+        if settings.lanes and self.args.environments:
+            raise EnvError("--lanes are processes here, --environments elsewhere: give one of them")
+        if settings.lanes:
+            return LaneVector(
+                settings.env,
+                settings.envs,
+                settings.lanes,
+                protocol=protocol,
+                step_s=self.args.step_seconds,
+                stopped=lambda: self.stop.asked,
+            )
         if not self.args.environments:
             return make_envs(
                 settings.env, settings.envs, protocol=protocol, backend=settings.backend

@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from actor.collector import Collector
 from actor.environments import Environments
+from actor.exploration import policy_of
 from actor.inference import Inference
+from actor.lane_workers import LaneVector, lanes_of
 from replay_server.spec import Spec
-from replay_server.training.envs import train_seeds
+from replay_server.training.actions import actions_of
+from replay_server.training.envs import generator, train_seeds
 from replay_server.training.loop import Weights, collect, renew
 from replay_server.training.presets import Preset
 from replay_server.training.runs import Phases, Timed
+
+GENERATOR_INDEX = 1 << 22  # beyond every environment's reset seed
 
 
 class Actor:
@@ -44,17 +50,28 @@ class Actor:
         newest: Callable[[], Weights] = lambda: None,
     ) -> None:
         self.count, self.number, self.seed = envs.num_envs, number, seed
-        self.environments = Environments(envs, preset.env)
         self.inference = inference
-        self.collector = Collector(
-            envs=envs,
-            spec=spec,
-            preset=preset,
-            number=number,
-            actors=actors,
-            seed=seed,
-            env_steps=env_steps,
-        )
+        # seeded by (seed, actor number): what it chooses depends on what it is fed and nothing else
+        rng = generator("train", seed, GENERATOR_INDEX + number)
+
+        def collector(envs: VectorEnv, rng: np.random.Generator, part: slice) -> Collector:
+            policy = policy_of(
+                preset,
+                actions_of(envs, preset.algorithm),
+                rng,
+                number=number,
+                actors=actors,
+                count=self.count,
+                part=part,
+            )
+            steps = env_steps if part.start in (None, 0) else 0
+            return Collector(envs=envs, spec=spec, preset=preset, policy=policy, env_steps=steps)
+
+        if isinstance(envs, LaneVector):
+            self.environments, self.collector = lanes_of(envs, preset.lanes_ready, rng, collector)
+        else:
+            self.environments = Environments(envs, preset.env)
+            self.collector = collector(envs, rng, slice(None))
         self.newest = newest
         self.phases = Phases()
         self.fresh = True

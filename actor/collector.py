@@ -1,8 +1,7 @@
 """The actor's own part of a step: which action, what is stored of it, and how much it counts.
 
 It keeps what has to be remembered between steps: the stacks of frames, the rows whose windows are
-not complete, the returns of episodes. The generator is seeded by (seed, actor number), so what it
-chooses depends on what it is fed and on nothing else.
+not complete, the returns of episodes.
 """
 
 from __future__ import annotations
@@ -13,24 +12,22 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from actor.exploration import policy_of
+from actor.exploration import Policy
 from actor.segments import Segments
 from actor.window import Alike, Window
 from replay_server import Ready
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
-from replay_server.training.actions import actions_of
-from replay_server.training.envs import generator
 from replay_server.training.loop import Actions, Observations, Outcome, Priorities, Values
 from replay_server.training.presets import Preset
 from replay_server.writing.autoreset import Autoreset, Rows, flags_from_infos, mode_of
 
 RETURNS_KEPT = 100
-GENERATOR_INDEX = 1 << 22  # beyond every environment's reset seed
 
 
 class Collector:
-    """For the B environments of one actor. `envs` is asked for its spaces and mode alone."""
+    """For the B environments of one actor, or of a lane of it. `envs` is asked for its spaces and
+    mode alone. policy: chooses for them."""
 
     def __init__(
         self,
@@ -38,21 +35,11 @@ class Collector:
         envs: VectorEnv,
         spec: Spec,
         preset: Preset,
-        number: int,
-        actors: int,
-        seed: int,
+        policy: Policy,
         env_steps: int = 0,
     ) -> None:
         self.spec, self.preset, self.count = spec, preset, envs.num_envs
-        actions = actions_of(envs, preset.algorithm)
-        self.policy = policy_of(
-            preset,
-            actions,
-            generator("train", seed, GENERATOR_INDEX + number),
-            number=number,
-            actors=actors,
-            count=self.count,
-        )
+        self.policy = policy
         # the initial priority is a |TD| of Q values, which such a network alone gives
         self.weighs = preset.values == "q" and preset.alpha > 0.0
         self.autoreset = Autoreset(spec, mode_of(envs), self.count)

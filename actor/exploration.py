@@ -121,11 +121,12 @@ def policy_of(
     number: int,
     actors: int,
     count: int,
+    part: slice = slice(None),
 ) -> Policy:
-    """That of actor `number` of `actors`, with `count` environments."""
+    """That of actor `number` of `actors`, with `count` environments; or of a part of these."""
     if isinstance(actions, Bounds):
         return SquashedGaussian(actions, rng)
     if preset.on_policy:
         return Categorical(rng)
     ladder = (preset.epsilon_base, preset.epsilon_power)
-    return EpsilonGreedy(epsilons_of(number, actors, count, *ladder), actions, rng)
+    return EpsilonGreedy(epsilons_of(number, actors, count, *ladder)[part], actions, rng)

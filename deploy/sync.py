@@ -31,6 +31,7 @@ from replay_server.requests.draws import BATCH_DEFAULT
 from replay_server.training.actions import actions_of
 from replay_server.training.contact import Stop
 from replay_server.training.device import device_from
+from replay_server.training.env_errors import EnvError
 from replay_server.training.envs import make_envs
 from replay_server.training.loop import Priorities, Weights, learn
 from replay_server.training.networks import acting_network
@@ -91,6 +92,8 @@ class InTurn:
         device: str = "cpu",
         compiled: bool = False,
     ) -> None:
+        if settings.lanes:
+            raise EnvError("here all goes in turn, and lanes go on beside: leave --lanes away")
         torch.manual_seed(seed)
         self.settings = settings
         self.envs = (

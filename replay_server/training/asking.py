@@ -18,7 +18,7 @@ import os
 import secrets
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import zmq
@@ -98,6 +98,15 @@ class Question(NamedTuple):
     verb: int
     body: bytes
     again: bool
+
+
+def heard(askers: Sequence[Asker], milliseconds: int) -> list[int]:
+    """The places of those that something has come for; waits so long for the first."""
+    poller = zmq.Poller()
+    for asker in askers:
+        poller.register(asker.socket, zmq.POLLIN)
+    there = {socket for socket, _ in poller.poll(milliseconds)}
+    return [place for place, asker in enumerate(askers) if asker.socket in there]
 
 
 class Answerer:

@@ -36,13 +36,13 @@ FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127  # torch computes in float32
 COUNTS = (
     *("stack", "n", "capacity", "min_size", "batch", "steps_ahead", "prefetch", "target_every"),
     *("actors", "envs", "push_batch", "pull_every", "publish_every", "env_steps"),
-    *("rollout", "epochs", "minibatches"),
+    *("rollout", "epochs", "minibatches", "lanes_ready"),
 )
 SHARES = (
     *("gamma", "beta_start", "beta_end", "rmsprop_decay", "epsilon_base", "pull_jitter"),
     *("target_share", "gae_decay"),
 )
-LEAST = dict.fromkeys(COUNTS, 1) | {"beta_steps": 0, "states": 0}
+LEAST = dict.fromkeys(COUNTS, 1) | {"beta_steps": 0, "states": 0, "lanes": 0}
 BETWEEN = dict.fromkeys(SHARES, (0.0, 1.0)) | {
     "alpha": (0.0, 8.0),
     "mark": (-FLOAT32_MAX, FLOAT32_MAX),
@@ -154,6 +154,10 @@ class Preset:
         "How these are stepped: sync (one after the other), async (side by side) or envpool.",
         "sync",
     )
+    lanes: int = _setting(
+        "Processes of an actor that step its environments, beside its network; 0: itself.", 0
+    )
+    lanes_ready: int = _setting("Lanes of a pass of the network: the first that are ready.", 1)
     epsilon_base: float = _setting("Base of the ladder of epsilons.", 0.4)
     epsilon_power: float = _setting("Power of the ladder's last epsilon, less one.", 7.0)
     push_batch: int = _setting("Steps an actor gathers before it sends.", 50)
@@ -191,6 +195,23 @@ class Preset:
             raise ValueError(f"network is {self.network}; {only}")
         if self.on_policy:
             self._require_rollouts()
+        self._require_lanes()
+
+    def _require_lanes(self) -> None:
+        """ValueError where lanes would be empty, or wait for more than there are."""
+        if self.lanes > self.envs:
+            raise ValueError(
+                f"lanes is {self.lanes}, and an actor has {self.envs} environments: say --lanes "
+                f"{self.envs} at most, or more --envs"
+            )
+        if self.lanes_ready > max(self.lanes, 1):
+            raise ValueError(
+                f"lanes_ready is {self.lanes_ready}; expected at most --lanes, {max(self.lanes, 1)}"
+            )
+        if self.lanes and self.on_policy:
+            raise ValueError("ppo plays with the present weights alone: leave --lanes away")
+        if self.lanes and self.backend != "sync":
+            raise ValueError(f"lanes are processes: leave --backend {self.backend} away")
 
     @property
     def on_policy(self) -> bool:

@@ -7,6 +7,7 @@ the core creates the items by the same rule (native/drive/link_block.c).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,21 @@ class Ready:
         """Those of them for which `chosen`, bool [K], holds."""
         found = Ready(())
         found._arrays = tuple(part[chosen] for part in self._computed())
+        return found
+
+    def moved(self, by: int) -> Ready:
+        """The same anchors, of streams whose numbers are so much larger."""
+        streams, steps, ahead = self._computed()
+        found = Ready(())
+        found._arrays = (streams + by, steps, ahead)
+        return found
+
+    @staticmethod
+    def joined(parts: Sequence[Ready]) -> Ready:
+        """All of them, one behind the other: by rising streams."""
+        found = Ready(())
+        each = [part._computed() for part in parts]
+        found._arrays = tuple(map(np.concatenate, zip(*each, strict=True)))
         return found
 
     def __len__(self) -> int:
