@@ -34,6 +34,7 @@ static struct world *opened(void) {
     config = script_config(tables);
     config.records = 1;
     options.mtu = 512;
+    options.receive_budget = 2;
     options.connect_timeout_ns = 5000 * WORLD_MS;
     struct world *world = world_open(&config, 16);
     world_client(world, &options);
