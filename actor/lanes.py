@@ -27,6 +27,7 @@ from actor.collector import RETURNS_KEPT, Collector
 from actor.exploration import Policy
 from replay_server import Ready
 from replay_server.training.loop import Actions, Observations, Outcome, Priorities, Values
+from replay_server.writing.anchors import joined, moved
 from replay_server.writing.autoreset import Rows
 
 
@@ -114,10 +115,10 @@ class LaneCollector:
     def items(self, ready: Ready) -> Ready:
         """Of what became ready, what becomes an item."""
         kept = [
-            self.lanes[number].collector.items(part).moved(self.lanes[number].first)
+            moved(self.lanes[number].collector.items(part), self.lanes[number].first)
             for (number, _), part in zip(self.parts, self._of_lanes(ready), strict=True)
         ]
-        return Ready.joined(kept)
+        return joined(kept)
 
     def priorities(self, items: Ready, closing: Values) -> Priorities:
         """Of these items, in their order."""
@@ -135,7 +136,7 @@ class LaneCollector:
         for number, _ in self.parts:
             lane = self.lanes[number]
             mine = (ready.streams >= lane.first) & (ready.streams < lane.first + lane.count)
-            found.append(ready.where(mine).moved(-lane.first))
+            found.append(moved(ready.where(mine), -lane.first))
         return found
 
     def advance(self, rows: Rows, outcomes: Outcomes) -> int:

@@ -55,26 +55,25 @@ class Ready:
         found._arrays = tuple(part[chosen] for part in self._computed())
         return found
 
-    def moved(self, by: int) -> Ready:
-        """The same anchors, of streams whose numbers are so much larger."""
-        streams, steps, ahead = self._computed()
-        found = Ready(())
-        found._arrays = (streams + by, steps, ahead)
-        return found
-
-    @staticmethod
-    def joined(parts: Sequence[Ready]) -> Ready:
-        """All of them, one behind the other: by rising streams."""
-        found = Ready(())
-        each = [part._computed() for part in parts]
-        found._arrays = tuple(map(np.concatenate, zip(*each, strict=True)))
-        return found
-
     def __len__(self) -> int:
         return len(self.streams)
 
     def __repr__(self) -> str:
         return f"Ready(streams={self.streams}, steps={self.steps}, ahead={self.ahead})"
+
+
+def moved(ready: Ready, by: int) -> Ready:
+    """The same anchors, of streams whose numbers are so much larger."""
+    found = Ready(())
+    found._arrays = (ready.streams + by, ready.steps, ready.ahead)
+    return found
+
+
+def joined(parts: Sequence[Ready]) -> Ready:
+    """All of them, one behind the other: by rising streams."""
+    each, found = [part._computed() for part in parts], Ready(())
+    found._arrays = tuple(map(np.concatenate, zip(*each, strict=True)))
+    return found
 
 
 def anchors_in(ready: Any) -> tuple[Any, Any]:
